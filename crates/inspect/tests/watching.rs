@@ -220,8 +220,12 @@ fn the_first_anomaly_is_named_with_its_line() -> Result<()> {
     let y = x.sqrt();
     let line = line!() - 1;
     let error = detect_anomaly(|| y.sum().backward()).unwrap_err();
-    assert!(error.to_string().contains("1 infinities among 3 elements"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("in the gradient of Sqrt, made 1 infinities among 3 elements"), "{text}");
     assert_eq!(error.location().unwrap().line(), line, "{error}");
+    let (done, anomaly) = find_anomaly(|| x.sqrt().sum().backward())?;
+    done?;
+    assert_eq!(anomaly.unwrap().gradient_of.as_deref(), Some("Sqrt"));
 
     // A NaN in the data was made by no operation.
     let data = Tensor::new([f64::NAN, 1.0], &device)?;

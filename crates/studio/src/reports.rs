@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use inspect::{Explanation, Graph, LayerCost, MemoryLine, MemorySnapshot, NodeKind, Profile, memory_peaks};
+use inspect::{Explanation, Graph, LayerCost, MemoryLine, MemorySnapshot, Profile, memory_peaks};
 use nn::Module;
 use serde_json::{Value, json};
 use tensor_core::{Result, Tensor};
@@ -208,13 +208,7 @@ pub fn show_graph(name: &str, graph: &Graph) {
         .iter()
         .take(MAX_GRAPH_NODES)
         .map(|node| {
-            let kind = match node.kind {
-                NodeKind::Leaf => "leaf",
-                NodeKind::Data => "data",
-                NodeKind::Constant => "constant",
-                NodeKind::Operation => "operation",
-            };
-            json!({"title": node.title(), "form": node.form(), "kind": kind, "output": node.is_output,
+            json!({"title": node.title(), "form": node.form(), "kind": node.kind.name(), "output": node.is_output,
                    "line": format!("{}:{}", node.location.0, node.location.1), "inputs": node.inputs,
                    "layer": node.layer, "call": node.call})
         })

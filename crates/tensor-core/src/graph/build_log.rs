@@ -69,7 +69,7 @@ fn note_down(node: &Arc<Node>) {
             op: node.op.name(),
             location: node.location,
             inputs: inputs.iter().map(number).collect(),
-            gradient_of: gradient_rule(),
+            gradient_of: gradient_rule().map(|operation| operation.id),
             is_element: matches!(node.op, Op::TupleElement { .. }),
             time: begin.elapsed(),
         });

@@ -9,6 +9,7 @@ use web_time::Instant;
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        origin::gradient_rule,
         shape::Shape,
         sync::lock,
     },
@@ -17,7 +18,7 @@ use crate::{
     graph::{
         build_log::{self, BuiltOperation},
         node::Node,
-        op::Op,
+        op::{Op, camel_case},
     },
     kernels::{
         kernel::{Kernel, Launch},
@@ -137,6 +138,8 @@ pub struct Anomaly {
     name: &'static str,
     /// The operation's name, as after `grad_fn=`.
     pub op: String,
+    /// For a part of a gradient, the name of the forward operation.
+    pub gradient_of: Option<String>,
     /// The line that built it; for a gradient, the line of its forward operation.
     pub location: &'static Location<'static>,
     /// The statistics of its result.
@@ -183,8 +186,8 @@ impl TensorStatistics {
 }
 
 /// Runs `f`, and fails if an operation in it made a NaN or an infinity from finite inputs: the error
-/// names the operation, its inputs, and the line that built it; for a gradient, the line of its forward
-/// operation. `torch.autograd.set_detect_anomaly`.
+/// names the operation, its inputs, and the line that built it; for a gradient, its forward operation and
+/// the line of that. `torch.autograd.set_detect_anomaly`.
 ///
 /// Every operation of this process is computed by itself as soon as it is built, and its result is read
 /// back: many times slower than usual, and without fusion.
@@ -195,7 +198,7 @@ impl TensorStatistics {
 pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let (done, anomaly) = find_anomaly(f)?;
     match anomaly {
-        Some(Anomaly { name, op, location, output, inputs, .. }) => {
+        Some(Anomaly { name, op, gradient_of, location, output, inputs, .. }) => {
             let (nans, infinities, numel) = (output.nans, output.infinities, output.shape.numel());
             let found = match (nans, infinities) {
                 (0, n) => format!("{n} infinities"),
@@ -204,7 +207,8 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
             };
             let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let inputs = if inputs.is_empty() { String::new() } else { format!(": {}", inputs.join("; ")) };
-            let message = format!("{op} made {found} among {numel} elements, of finite inputs{inputs}");
+            let part = gradient_of.map_or_else(String::new, |of| format!(", in the gradient of {of},"));
+            let message = format!("{op}{part} made {found} among {numel} elements, of finite inputs{inputs}");
             let error = Error::new(ErrorKind::Invalid { op: "detect_anomaly", message });
             Err(error.computing(name, location))
         }
@@ -371,9 +375,19 @@ fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
             }
             let (name, op, location) = (node.op.name(), node.op.grad_name(), node.location);
             let inputs = inputs_of(node, backend)?;
+            // Operations are computed as they are built, so that the rule that built this one still runs.
+            let gradient_of = gradient_rule().map(|operation| camel_case(operation.name));
             let mut search = lock(&SEARCH);
             let before = search.before.drain(..).collect();
-            search.found.get_or_insert(Anomaly { name, op, location, output: made, inputs, before });
+            search.found.get_or_insert(Anomaly {
+                name,
+                op,
+                gradient_of,
+                location,
+                output: made,
+                inputs,
+                before,
+            });
             return Ok(());
         }
         let mut search = lock(&SEARCH);
