@@ -35,12 +35,6 @@ fn gray(pixel: &[u8]) -> u8 {
     byte(0.2989 * red + 0.587 * green + 0.114 * blue)
 }
 
-/// The gray of a pixel in PIL's mode "L".
-pub(crate) fn luma(pixel: &[u8]) -> u8 {
-    let [red, green, blue] = [pixel[0], pixel[1], pixel[2]].map(u32::from);
-    ((19595 * red + 38470 * green + 7471 * blue + (1 << 15)) >> 16) as u8
-}
-
 /// Hue, saturation and value from 0 to 1.
 fn to_hsv(pixel: &[u8]) -> [f32; 3] {
     let [red, green, blue] = [pixel[0], pixel[1], pixel[2]].map(|channel| f32::from(channel) / 255.0);

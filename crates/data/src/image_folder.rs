@@ -12,9 +12,7 @@ use image::{
 };
 use tensor_core::{DType, Device, Error, Result, Tensor, caller_line};
 
-use crate::{
-    Dataset, Draws, dataset::out_of_range, gzip::file_error, image_color::luma, picture_grid::rounded_bytes,
-};
+use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error, picture_grid::rounded_bytes};
 
 /// The extensions of picture files.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
@@ -395,8 +393,8 @@ impl Image {
     }
 
     /// The gray picture as `[1, H, W]`, f32 from 0 to 1: `Image.convert("L")` of PIL and then
-    /// `transforms.ToTensor`. A gray is (19595 R + 38470 G + 7471 B) / 65536, rounded, so that the pixels of a
-    /// file without colours are its own.
+    /// `transforms.ToTensor`. A gray is (19595 R + 38470 G + 7471 B) / 65536, rounded, so that the pixels of
+    /// a file without colours are its own.
     ///
     /// ```
     /// use data::Image;
@@ -436,6 +434,12 @@ impl Image {
         };
         Tensor::from_vec((0..3).flat_map(plane).collect(), [3, self.height(), self.width()], device)
     }
+}
+
+/// The gray of a pixel in PIL's mode "L".
+fn luma(pixel: &[u8]) -> u8 {
+    let [red, green, blue] = [pixel[0], pixel[1], pixel[2]].map(u32::from);
+    ((19595 * red + 38470 * green + 7471 * blue + (1 << 15)) >> 16) as u8
 }
 
 /// A size in the image library's type.

@@ -24,7 +24,8 @@ impl Record {
     /// Shows the operation that made the first NaN or infinity, its inputs, and the operations before it.
     pub(crate) fn anomaly(&mut self, anomaly: &Anomaly, step: u64) {
         let Anomaly { op, gradient_of, location, output, inputs, before, .. } = anomaly;
-        let gradient = gradient_of.as_ref().map_or_else(String::new, |of| format!(", in the gradient of {of},"));
+        let gradient =
+            gradient_of.as_ref().map_or_else(String::new, |of| format!(", in the gradient of {of},"));
         let row = |of: &TensorStatistics| {
             json!({"shape": of.shape.to_string(), "dtype": of.dtype.to_string(), "min": of.min, "max": of.max,
                    "nans": of.nans, "infinities": of.infinities})

@@ -98,11 +98,21 @@ fn only_the_token_opens_the_page(url: &str) {
 
 /// No part of the page is loaded from elsewhere.
 fn is_self_contained(page: &str) {
-    for word in
-        ["src=\"http", "href=\"http", "<link", "@import", "url(", "/*SCRIPT*/", "/*STYLE*/", "/*EVENTS*/"]
-    {
+    for word in [
+        "src=\"http",
+        "href=\"http",
+        "<link",
+        "@import",
+        "url(",
+        "/*SCRIPT*/",
+        "/*STYLE*/",
+        "/*EVENTS*/",
+        "/*SECTIONS*/",
+    ] {
         assert!(!page.contains(word), "{word}");
     }
+    // The modules of the script are one.
+    assert!(!page.lines().any(|line| line.starts_with("import ") || line.starts_with("export ")));
 }
 
 fn curves_arrive_in_order(url: &str) {
@@ -172,6 +182,14 @@ fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Resu
             (&(line.time.as_nanos() as u64).into(), &line.flops.into())
         );
     }
+    let programs = shown["programs"].as_array().unwrap();
+    for (run, shown) in profiled.runs.iter().zip(shown["runs"].as_array().unwrap()) {
+        assert_eq!(shown["waited"], true);
+        let program = shown["program"].as_u64().map(|number| programs[number as usize]["program"].clone());
+        assert_eq!(program, run.program.clone().map(Value::from), "{shown}");
+    }
+    // Equal programs are sent once.
+    assert!(!programs.is_empty() && (1..programs.len()).all(|k| !programs[..k].contains(&programs[k])));
     assert_eq!(shown["built"].as_array().unwrap().len(), profiled.built.len());
     assert_eq!(shown["plans"].as_array().unwrap().len(), profiled.plans.len());
     assert!(shown["built"].as_array().unwrap().iter().any(|node| node["gradient"] == true));
@@ -212,6 +230,12 @@ fn a_step_is_profiled_when_the_page_asks(url: &str, net: &Net, x: &Tensor) -> Re
     assert_eq!(ask("POST", &format!("{url}ask/memory")).0, "HTTP/1.1 200 OK");
     run(17)?;
     assert_eq!(events(url, 0, "memory").len(), listed + 1);
+    assert_eq!(events(url, 0, "limits").len(), 0);
+    assert_eq!(ask("POST", &format!("{url}ask/limits")).0, "HTTP/1.1 200 OK");
+    run(17)?;
+    let limits = events(url, 0, "limits");
+    assert_eq!((limits.len(), &limits[0]["device"]), (1, &"cpu".into()));
+    assert!(["bytes", "flops"].iter().all(|rate| limits[0][rate].as_f64().unwrap() > 1e6), "{limits:?}");
     // The points of the pace come every tenth of a second.
     std::thread::sleep(std::time::Duration::from_millis(120));
     run(17)?;
@@ -313,7 +337,8 @@ struct NoisyNet {
     linear: Linear,
 }
 
-/// A run with a what-if in its middle draws the same numbers, and has the same losses to the bit, as one without.
+/// A run with a what-if in its middle draws the same numbers, and has the same losses to the bit, as one
+/// without.
 fn what_is_tried_leaves_no_trace(url: &str) -> Result<()> {
     let run = |tries: bool| -> Result<(Vec<u32>, Vec<Vec<f32>>, Vec<Vec<f32>>)> {
         let device = backend_cpu::cpu();

@@ -128,10 +128,13 @@ fn gray_tensors_are_pils() {
     assert_numbers(&gray, &fixtures["gray"][0], "gray");
     // A picture without colours keeps its values.
     let levels: Vec<u8> = (0..=255).collect();
-    let colourless = Image::from_bytes(16, 16, levels.iter().flat_map(|&level| [level; 3]).collect()).unwrap();
+    let colourless =
+        Image::from_bytes(16, 16, levels.iter().flat_map(|&level| [level; 3]).collect()).unwrap();
     let kept = colourless.to_gray_tensor(&device()).unwrap();
-    assert_eq!(kept.reshape([16, 16]).unwrap().to_vec::<f32>().unwrap(), colourless.to_tensor(&device()).unwrap()
-        .to_vec::<f32>().unwrap()[..256]);
+    assert_eq!(
+        kept.reshape([16, 16]).unwrap().to_vec::<f32>().unwrap(),
+        colourless.to_tensor(&device()).unwrap().to_vec::<f32>().unwrap()[..256]
+    );
 }
 
 fn assert_numbers(found: &Tensor, expected: &Value, what: &str) {

@@ -2,8 +2,14 @@
 //! NaN or an infinity, and [`without_fusion`] computes each operation by itself. While all are off, this
 //! costs one relaxed load per kernel.
 
-use std::{collections::VecDeque, panic::Location, sync::Mutex, time::Duration};
+use std::{
+    collections::VecDeque,
+    panic::Location,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use rustc_hash::FxHashMap;
 use web_time::Instant;
 
 use crate::{
@@ -34,6 +40,8 @@ struct Recording {
     begin: Instant,
     runs: Vec<KernelRun>,
     plans: Vec<PlanRun>,
+    /// The source texts of the kernels so far, by device.
+    sources: FxHashMap<(String, Kernel), Arc<[String]>>,
 }
 
 /// A search for the first anomaly.
@@ -65,6 +73,9 @@ pub struct KernelRun {
     pub start: Duration,
     /// Its duration, from submission until the device is idle.
     pub time: Duration,
+    /// Whether the device was waited for. A GPU in a browser cannot be: the duration is then that of the
+    /// submission.
+    pub waited: bool,
     /// The part of that time after which the host could go on. The CPU runs small kernels at once.
     pub submission: Duration,
     /// The index space of the kernel.
@@ -75,6 +86,11 @@ pub struct KernelRun {
     pub bytes_written: u64,
     /// Its arithmetic cost, from [`Kernel::flops`].
     pub flops: Option<u64>,
+    /// The program at each position of the space with the values of its scalars, an instruction a line;
+    /// `None` for kernels without one.
+    pub program: Option<String>,
+    /// The source texts that the device compiles for the kernel: WGSL, on a GPU.
+    pub sources: Arc<[String]>,
 }
 
 /// The planning of pending operations during a profile. A single operation whose kernel is known needs no
@@ -109,7 +125,8 @@ pub struct ProfileEvents {
 /// that are pending and held when it ends are computed as a part of it.
 ///
 /// The device is idle before and after each kernel, so that times do not overlap: the total takes longer
-/// than without profiling. On a GPU each time includes the submission, some ten microseconds.
+/// than without profiling. On a GPU each time includes the submission, some ten microseconds. A device that
+/// cannot be waited for, a GPU in a browser, has no times but those of submissions.
 ///
 /// # Errors
 /// `Invalid` while another profile is running; any error of `f`.
@@ -120,7 +137,8 @@ pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, ProfileEvents)> {
         return Err(Error::invalid("profile", "another profile is being taken; end that first"));
     };
     let begin = Instant::now();
-    *lock(&RECORDING) = Some(Recording { begin, runs: Vec::new(), plans: Vec::new() });
+    *lock(&RECORDING) =
+        Some(Recording { begin, runs: Vec::new(), plans: Vec::new(), sources: FxHashMap::default() });
     build_log::begin(begin);
     let done = f().and_then(|value| super::pending::flush().map(|()| value));
     drop(watch);
@@ -285,12 +303,17 @@ pub(crate) fn run(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Re
 #[cold]
 fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched: u8) -> Result<()> {
     if watched & PROFILE != 0 {
-        backend.synchronize()?;
+        let waits = backend.can_wait();
+        if waits {
+            backend.synchronize()?;
+        }
         let start = Instant::now();
         backend.run(launch)?;
         let submission = start.elapsed();
-        backend.synchronize()?;
-        note(launch.kernel, node, backend, start, (submission, start.elapsed()));
+        if waits {
+            backend.synchronize()?;
+        }
+        note(launch, node, backend, start, (submission, start.elapsed()));
     } else {
         backend.run(launch)?;
     }
@@ -323,36 +346,46 @@ pub fn note_call(
             location,
             start: start.saturating_duration_since(recording.begin),
             time,
+            waited: true,
             submission: time,
             space: Shape::scalar(),
             bytes_read: bytes,
             bytes_written: bytes,
             flops: None,
+            program: None,
+            sources: Arc::default(),
         });
     }
 }
 
 fn note(
-    kernel: &Kernel,
+    launch: &Launch<'_>,
     node: &Node,
     backend: &dyn Backend,
     start: Instant,
     (submission, time): (Duration, Duration),
 ) {
+    let kernel = launch.kernel;
     if let Some(recording) = &mut *lock(&RECORDING) {
+        let device = backend.info().name.clone();
+        let sources = recording.sources.entry((device.clone(), kernel.clone()));
+        let sources = sources.or_insert_with(|| backend.source(kernel).into()).clone();
         recording.runs.push(KernelRun {
-            device: backend.info().name.clone(),
+            device,
             kernel: kernel.name(),
             op: node.op.name(),
             tensor: node.id,
             location: node.location,
             start: start.saturating_duration_since(recording.begin),
             time,
+            waited: backend.can_wait(),
             submission,
             space: kernel.space.clone(),
             bytes_read: kernel.bytes_read(),
             bytes_written: kernel.bytes_written(),
             flops: kernel.flops(),
+            program: kernel.body.program().map(|program| program.text(launch.scalars)),
+            sources,
         });
     }
 }

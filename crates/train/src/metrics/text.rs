@@ -113,10 +113,10 @@ pub enum RougeKind {
     N(usize),
     /// The longest common subsequence of words: ROUGE-L.
     L,
-    /// The same by sentences, for summaries of several: ROUGE-Lsum. A word of a reference counts if it is in a
-    /// longest common subsequence of its sentence with any sentence of the prediction, at most as often as the
-    /// word occurs. Each line is a sentence, as in Google's `rouge_score`; `torchmetrics` first splits text into
-    /// sentences by NLTK.
+    /// The same by sentences, for summaries of several: ROUGE-Lsum. A word of a reference counts if it is in
+    /// a longest common subsequence of its sentence with any sentence of the prediction, at most as often as
+    /// the word occurs. Each line is a sentence, as in Google's `rouge_score`; `torchmetrics` first splits
+    /// text into sentences by NLTK.
     LSum,
 }
 
@@ -242,7 +242,8 @@ fn sentences(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(words).collect()
 }
 
-/// The lengths of the longest common subsequences of the first `i` words of `a` and the first `k` of `b`, in row
+/// The lengths of the longest common subsequences of the first `i` words of `a` and the first `k` of `b`, in
+/// row
 /// `i` and column `k`.
 fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
     let mut rows = vec![vec![0; b.len() + 1]];
@@ -261,8 +262,8 @@ fn longest_common_subsequence(a: &[&str], b: &[&str]) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// Marks the words of `reference` that are in a longest common subsequence with `prediction`. Of several
-/// subsequences, torchmetrics' is taken: its words come as early in the reference as possible.
+/// Marks the words of `reference` that are in a longest common subsequence with `prediction`. If there
+/// are several, it takes torchmetrics' one, whose words come as early in the reference as possible.
 fn mark_common(prediction: &[&str], reference: &[&str], marked: &mut [bool]) {
     let rows = common_lengths(prediction, reference);
     let (mut i, mut k) = (prediction.len(), reference.len());
