@@ -17,7 +17,8 @@ from torchmetrics.detection import MeanAveragePrecision
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 from torchmetrics.functional.text import bleu_score, char_error_rate, perplexity, rouge, rouge_score, word_error_rate
 
-# Sentences end with lines, as in Google's rouge_score. torchmetrics takes NLTK's model of English sentences, which it downloads.
+# Sentences end with lines, as in Google's rouge_score. torchmetrics takes NLTK's model of English sentences,
+# which it downloads.
 rouge._split_sentence = str.splitlines
 
 OUT = Path(__file__).resolve().parent.parent / "crates/train/tests/fixtures/metrics.json"
