@@ -26,7 +26,11 @@ fn watched() -> Result<()> {
 fn kernels_have_their_programs() -> Result<()> {
     let x = Tensor::ones([64], &backend_cpu::cpu())?;
     x.eval()?;
-    let run = profile(|| (&x + 2.5).exp().eval())?.runs.remove(0);
+    let add_and_exp = || {
+        let y = (&x + 2.5).exp(); // the sum is held no longer
+        y.eval()
+    };
+    let run = profile(add_and_exp)?.runs.remove(0);
     assert_eq!(
         run.program.as_deref(),
         Some("r0: f32 = input 0\nr1: f32 = 2.5\nr2: f32 = add r0 r1\nr3: f32 = exp r2\noutput r3")
