@@ -340,7 +340,9 @@ struct NoisyNet {
 /// A run with a what-if in its middle draws the same numbers, and has the same losses to the bit, as one
 /// without.
 fn what_is_tried_leaves_no_trace(url: &str) -> Result<()> {
-    let run = |tries: bool| -> Result<(Vec<u32>, Vec<Vec<f32>>, Vec<Vec<f32>>)> {
+    /// The bits of the losses, and the numbers drawn by the steps and by the tries.
+    type Drawn = (Vec<u32>, Vec<Vec<f32>>, Vec<Vec<f32>>);
+    let run = |tries: bool| -> Result<Drawn> {
         let device = backend_cpu::cpu();
         let rng = Generator::seed(3, &device);
         let net = NoisyNet { dropout: Dropout::new(0.5, &rng)?, linear: Linear::new(4, 1, &rng)? };
