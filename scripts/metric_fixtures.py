@@ -15,7 +15,11 @@ import torchmetrics
 import torchmetrics.functional as F
 from torchmetrics.detection import MeanAveragePrecision
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
-from torchmetrics.functional.text import bleu_score, char_error_rate, perplexity, rouge_score, word_error_rate
+from torchmetrics.functional.text import bleu_score, char_error_rate, perplexity, rouge, rouge_score, word_error_rate
+
+# Sentences end with lines, as in Google's rouge_score. torchmetrics takes NLTK's model of English sentences,
+# which it downloads.
+rouge._split_sentence = str.splitlines
 
 OUT = Path(__file__).resolve().parent.parent / "crates/train/tests/fixtures/metrics.json"
 rng = np.random.default_rng(7)
@@ -63,6 +67,7 @@ TEXTS = [
     ("the the the the the the the", ["the cat is on the mat", "there is a cat on the mat"]),
     ("the quick brown fox jumps over the lazy dog", ["the quick brown dog jumps over the lazy fox"]),
     ("a b c d e f g h", ["a c b d e g f h i j", "a b c d x e f g h"]),
+    ("the police killed the gunman\nthe gunman is dead", ["a gunman was killed\nthe police say the gunman is dead\n\nthe end", "dead\nthe police"]),
 ]
 
 
@@ -70,7 +75,7 @@ def texts():
     predictions, references = [p for p, _ in TEXTS], [r for _, r in TEXTS]
     first = [r[0] for r in references]
     rouge = {key: float(value) for key, value in rouge_score(predictions, references, rouge_keys=("rouge1",), use_stemmer=False).items()}
-    for key in ["rouge2", "rougeL"]:
+    for key in ["rouge2", "rougeL", "rougeLsum"]:
         rouge |= {k: float(v) for k, v in rouge_score(predictions, references, rouge_keys=(key,), use_stemmer=False).items()}
     bleu = {f"{n}{'_smooth' if smooth else ''}": float(bleu_score(predictions, references, n_gram=n, smooth=smooth)) for n in [1, 2, 4] for smooth in [False, True]}
     return {"texts": TEXTS, "bleu": bleu, "rouge": rouge, "wer": float(word_error_rate(predictions, first)), "cer": float(char_error_rate(predictions, first))}

@@ -63,6 +63,9 @@ def cases():
     for angle in [30.0, -77.3, 90.0, 180.0]:
         yield case("rotate", [angle], F.rotate(image, angle))
         yield case("rotate_bilinear", [angle], F.rotate(image, angle, interpolation=BILINEAR, fill=[10, 20, 30]))
+        yield case("rotate_expand", [angle], F.rotate(image, angle, expand=True))
+        yield case("rotate_expand_bilinear", [angle], F.rotate(image, angle, interpolation=BILINEAR, expand=True, fill=[10, 20, 30]))
+    yield case("rotate_about", [-20.0, 3, 5], F.rotate(image, -20.0, center=[3, 5]))
     affine = [(10.0, 2.0, -3.0, 1.2, 5.0, 0.0), (-35.0, 0.0, 1.0, 0.7, -8.0, 12.0)]
     for angle, dx, dy, scale, sx, sy in affine:
         arguments = [angle, dx, dy, scale, sx, sy]
@@ -71,7 +74,8 @@ def cases():
         yield case("affine_bilinear", arguments, F.affine(image, angle, **options, interpolation=BILINEAR))
         yield case("affine_about", arguments, F.affine(image, angle, **options, center=[3, 5]))
     yield case("pad", [2], F.pad(image, [2], fill=7))
-    yield case("center_crop", [5, 8], F.center_crop(image, [5, 8]))
+    for size in [(5, 8), (16, 8), (5, 18), (13, 20)]:
+        yield case("center_crop", list(size), F.center_crop(image, list(size)))
     for size in [(7, 9), (20, 33), (14, 6)]:
         yield case("resize", list(size), F.resize(image, list(size), antialias=True))
     space = RandAugment()._augmentation_space(31, (HEIGHT, WIDTH))
@@ -85,6 +89,10 @@ def cases():
 
 def numbers(x):
     return {"shape": list(x.shape), "data": [float(str(v)) for v in x.to(torch.float32).flatten().numpy()]}
+
+
+def grays():
+    yield numbers(F.to_tensor(F.to_pil_image(picture(HEIGHT, WIDTH)).convert("L")))
 
 
 def grids():
@@ -113,7 +121,7 @@ def mixed():
 
 OUT.parent.mkdir(exist_ok=True)
 head = {"torch": torch.__version__.split("+")[0], "torchvision": torchvision.__version__.split("+")[0], "height": HEIGHT, "width": WIDTH}
-parts = {"cases": cases(), "grids": grids(), "mixed": mixed()}
+parts = {"cases": cases(), "gray": grays(), "grids": grids(), "mixed": mixed()}
 with open(OUT, "w") as out:
     out.write(json.dumps(head)[:-1])
     for name, rows in parts.items():

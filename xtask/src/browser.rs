@@ -20,11 +20,20 @@ const PARTS: [&str; 3] = ["digits", "voice", "language"];
 const RUSTFLAGS: (&str, &str) =
     ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "-C target-feature=+simd128");
 
-/// Files that the page fetches: a network, a recording with what ONNX Runtime makes of it, and conversations.
-const FILES: [&str; 3] = [
+/// Files that the page fetches: a network, a recording with what ONNX Runtime makes of it, conversations, and
+/// the studio's sections.
+const FILES: [&str; 11] = [
     "crates/onnx/tests/models/silero_vad.onnx",
     "crates/onnx/tests/models/silero_vad.safetensors",
     "examples/language/ships_log.jsonl",
+    "crates/studio/page/component.js",
+    "crates/studio/page/studio.js",
+    "crates/studio/page/common.js",
+    "crates/studio/page/curves.js",
+    "crates/studio/page/graph.js",
+    "crates/studio/page/step.js",
+    "crates/studio/page/sections.html",
+    "crates/studio/page/studio.css",
 ];
 
 #[derive(clap::Args)]

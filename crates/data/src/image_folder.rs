@@ -12,7 +12,7 @@ use image::{
 };
 use tensor_core::{DType, Device, Error, Result, Tensor, caller_line};
 
-use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error};
+use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error, picture_grid::rounded_bytes};
 
 /// The extensions of picture files.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
@@ -219,8 +219,7 @@ impl Image {
             return Err(Error::invalid(OP, "a value is NaN: give floats from 0 to 1"));
         }
         let scale = if dtype == DType::U8 { 1.0 } else { 255.0 };
-        // Half is added before the cut to whole numbers, as in torchvision's save_image.
-        Image::from_bytes(height, width, values.iter().map(|value| (value * scale + 0.5) as u8).collect())
+        Image::from_bytes(height, width, rounded_bytes(&values, scale))
     }
 
     /// The height, in pixels.
@@ -287,17 +286,25 @@ impl Image {
         Ok(Image(part.to_image()))
     }
 
-    /// The centered region of this size. `transforms.CenterCrop` for a picture that is large enough.
+    /// The centered region of this size; where the picture is smaller, it gets a black border first.
+    /// `transforms.CenterCrop`.
     ///
     /// # Errors
-    /// As for [`Image::crop`].
+    /// A size of 0, or above 65,535.
     #[track_caller]
     pub fn center_crop(&self, size: (usize, usize)) -> Result<Image> {
+        const OP: &str = "Image::center_crop";
         let _line = caller_line();
+        checked(OP, size)?;
+        let (height, width) = (self.height(), self.width());
+        if size.0 > height || size.1 > width {
+            let whole = (size.0.max(height), size.1.max(width));
+            let corner = ((whole.0 - height) / 2, (whole.1 - width) / 2);
+            return self.framed(OP, corner, whole, [0; 3])?.center_crop(size);
+        }
         // Rounds halves to even, as torchvision does.
-        let start =
-            |all: usize, part: usize| (all.saturating_sub(part) as f64 / 2.0).round_ties_even() as usize;
-        self.crop((start(self.height(), size.0), start(self.width(), size.1)), size)
+        let start = |all: usize, part: usize| ((all - part) as f64 / 2.0).round_ties_even() as usize;
+        self.crop((start(height, size.0), start(width, size.1)), size)
     }
 
     /// A region of this size at a random position. `transforms.RandomCrop`.
@@ -385,6 +392,28 @@ impl Image {
         self.normalized([0.0; 3], [1.0; 3], device)
     }
 
+    /// The gray picture as `[1, H, W]`, f32 from 0 to 1: `Image.convert("L")` of PIL and then
+    /// `transforms.ToTensor`. A gray is (19595 R + 38470 G + 7471 B) / 65536, rounded, so that the pixels of
+    /// a file without colours are its own.
+    ///
+    /// ```
+    /// use data::Image;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let image = Image::from_bytes(1, 2, vec![255, 0, 0, 80, 80, 80])?;
+    /// let gray = image.to_gray_tensor(&backend_cpu::cpu())?;
+    /// assert_eq!((gray.dims(), gray.to_vec::<f32>()?), (&[1, 1, 2][..], vec![76.0 / 255.0, 80.0 / 255.0]));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Too little memory on the device.
+    #[track_caller]
+    pub fn to_gray_tensor(&self, device: &Device) -> Result<Tensor> {
+        let _line = caller_line();
+        let grays = self.bytes().chunks_exact(3).map(|pixel| f32::from(luma(pixel)) / 255.0);
+        Tensor::from_vec(grays.collect(), [1, self.height(), self.width()], device)
+    }
+
     /// The picture as `[3, H, W]`, f32: (x − mean) / std for each channel, where x is from 0 to 1.
     /// `ToTensor` and then `Normalize(mean, std)`.
     ///
@@ -405,6 +434,12 @@ impl Image {
         };
         Tensor::from_vec((0..3).flat_map(plane).collect(), [3, self.height(), self.width()], device)
     }
+}
+
+/// The gray of a pixel in PIL's mode "L".
+fn luma(pixel: &[u8]) -> u8 {
+    let [red, green, blue] = [pixel[0], pixel[1], pixel[2]].map(u32::from);
+    ((19595 * red + 38470 * green + 7471 * blue + (1 << 15)) >> 16) as u8
 }
 
 /// A size in the image library's type.

@@ -49,6 +49,27 @@ impl Default for Affine {
     }
 }
 
+/// How [`Image::rotate`] turns a picture, with torchvision's names and defaults. An [`Interpolation`] stands
+/// for a rotation with it and the other defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rotation {
+    /// How pixels are taken.
+    pub interpolation: Interpolation,
+    /// Whether the result is as large as the whole turned picture needs. It is as large as the picture by
+    /// default. It assumes a rotation about the middle.
+    pub expand: bool,
+    /// The fixed point, as (x, y) in pixels; the middle of the picture by default.
+    pub center: Option<(f64, f64)>,
+    /// The colour outside the picture. Black by default.
+    pub fill: [u8; 3],
+}
+
+impl From<Interpolation> for Rotation {
+    fn from(interpolation: Interpolation) -> Rotation {
+        Rotation { interpolation, ..Default::default() }
+    }
+}
+
 impl Affine {
     /// The inverse map about the middle of the picture: source = M · (x, y, 1).
     fn inverse(&self, height: usize, width: usize) -> [[f64; 3]; 2] {
@@ -84,6 +105,12 @@ impl Image {
     /// A number that is not finite, a scale that is not above 0, or a shear of 90 degrees or more.
     #[track_caller]
     pub fn affine(&self, map: &Affine) -> Result<Image> {
+        self.warped("Image::affine", map, false)
+    }
+
+    /// The picture under a map, in a picture of the same size or, with `expand`, one that holds all of it.
+    #[track_caller]
+    fn warped(&self, op: &'static str, map: &Affine, expand: bool) -> Result<Image> {
         let (cx, cy) = map.center.unwrap_or_default();
         let shears = [map.shear.0, map.shear.1];
         let numbers = [map.angle, map.translate.0, map.translate.1, map.scale, cx, cy, shears[0], shears[1]];
@@ -93,15 +120,20 @@ impl Image {
         {
             let message =
                 format!("{map:?}: give finite numbers, a scale above 0 and shears below 90 degrees");
-            return Err(Error::invalid("Image::affine", message));
+            return Err(Error::invalid(op, message));
         }
         let (height, width) = (self.height(), self.width());
         let [row_x, row_y] = map.inverse(height, width);
-        let mut out = self.clone();
-        for (at, pixel) in out.pixels_mut().chunks_exact_mut(3).enumerate() {
+        let (high, wide) = match expand {
+            true => (expanded(row_y, [width, height], 1), expanded(row_x, [width, height], 0)),
+            false => (height, width),
+        };
+        crate::image_folder::checked(op, (high, wide))?;
+        let mut out = vec![0; 3 * high * wide];
+        for (at, pixel) in out.chunks_exact_mut(3).enumerate() {
             // Pixels are at their middles, and the origin is the middle of the picture.
-            let x = (at % width) as f64 + 0.5 - width as f64 / 2.0;
-            let y = (at / width) as f64 + 0.5 - height as f64 / 2.0;
+            let x = (at % wide) as f64 + 0.5 - wide as f64 / 2.0;
+            let y = (at / wide) as f64 + 0.5 - high as f64 / 2.0;
             let along =
                 |row: [f64; 3], size: usize| row[0] * x + row[1] * y + row[2] + size as f64 / 2.0 - 0.5;
             let (x, y) = (along(row_x, width), along(row_y, height));
@@ -110,7 +142,7 @@ impl Image {
                 Interpolation::Bilinear => self.between(x, y, map.fill),
             });
         }
-        Ok(out)
+        Image::from_bytes(high, wide, out)
     }
 
     /// The pixel at a whole position, or `fill` outside.
@@ -155,32 +187,51 @@ impl Image {
         [0, 1, 2].map(blended)
     }
 
-    /// The picture turned counter-clockwise about its middle by an angle in degrees, in a picture of the
-    /// same size. `functional.rotate`.
+    /// The picture turned counter-clockwise by an angle in degrees, in a picture of the same size or, with
+    /// `expand`, one that holds all of it. `functional.rotate`.
+    ///
+    /// ```
+    /// use data::{Image, Interpolation, Rotation};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let image = Image::from_bytes(20, 40, vec![255; 2400])?;
+    /// let turned = image.rotate(30.0, Interpolation::Bilinear)?;
+    /// assert_eq!((turned.height(), turned.width()), (20, 40));
+    /// let whole = image.rotate(30.0, Rotation { expand: true, ..Default::default() })?;
+    /// assert_eq!((whole.height(), whole.width()), (38, 46));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// An angle that is not finite.
+    /// An angle or a center that is not finite; a result of more than 65,535 pixels each way.
     #[track_caller]
-    pub fn rotate(&self, degrees: f64, interpolation: Interpolation, fill: [u8; 3]) -> Result<Image> {
-        self.affine(&Affine { angle: -degrees, interpolation, fill, ..Default::default() })
+    pub fn rotate(&self, degrees: f64, how: impl Into<Rotation>) -> Result<Image> {
+        self.rotated("Image::rotate", degrees, how.into())
+    }
+
+    #[track_caller]
+    fn rotated(&self, op: &'static str, degrees: f64, how: Rotation) -> Result<Image> {
+        let Rotation { interpolation, expand, center, fill } = how;
+        let map = Affine { angle: -degrees, center, interpolation, fill, ..Default::default() };
+        self.warped(op, &map, expand)
     }
 
     /// Turns the picture by a random angle from −degrees to degrees. `transforms.RandomRotation`.
     ///
     /// # Errors
-    /// An angle that is negative or not finite.
+    /// An angle that is negative or not finite, and the errors of [`Image::rotate`].
     #[track_caller]
     pub fn random_rotation(
         &self,
         degrees: f64,
-        interpolation: Interpolation,
+        how: impl Into<Rotation>,
         draws: &mut Draws,
     ) -> Result<Image> {
+        const OP: &str = "Image::random_rotation";
         if !(degrees.is_finite() && degrees >= 0.0) {
             let message = format!("{degrees} degrees: give a finite angle that is not negative");
-            return Err(Error::invalid("Image::random_rotation", message));
+            return Err(Error::invalid(OP, message));
         }
-        self.rotate(degrees * (2.0 * draws.uniform() - 1.0), interpolation, [0; 3])
+        self.rotated(OP, degrees * (2.0 * draws.uniform() - 1.0), how.into())
     }
 
     /// Adds a border of `padding` pixels on each side, as `RandomCrop(size, padding)` does before it crops.
@@ -191,11 +242,23 @@ impl Image {
     #[track_caller]
     pub fn pad(&self, padding: usize, fill: [u8; 3]) -> Result<Image> {
         let size = |side: usize| side.saturating_add(padding.saturating_mul(2));
-        let (height, width) = (size(self.height()), size(self.width()));
-        crate::image_folder::checked("Image::pad", (height, width))?;
+        let size = (size(self.height()), size(self.width()));
+        self.framed("Image::pad", (padding, padding), size, fill)
+    }
+
+    /// The picture in a larger one of one colour, with its corner at this position.
+    #[track_caller]
+    pub(crate) fn framed(
+        &self,
+        op: &'static str,
+        (top, left): (usize, usize),
+        (height, width): (usize, usize),
+        fill: [u8; 3],
+    ) -> Result<Image> {
+        crate::image_folder::checked(op, (height, width))?;
         let mut bytes = fill.repeat(height * width);
         for (y, row) in self.bytes().chunks_exact(3 * self.width()).enumerate() {
-            let start = 3 * ((y + padding) * width + padding);
+            let start = 3 * ((y + top) * width + left);
             bytes[start..start + row.len()].copy_from_slice(row);
         }
         Image::from_bytes(height, width, bytes)
@@ -253,7 +316,9 @@ impl Image {
             Augmentation::ShearY => self.affine(&Affine { shear: (0.0, shear), center: corner, ..map }),
             Augmentation::TranslateX => self.affine(&Affine { translate: (strength.trunc(), 0.0), ..map }),
             Augmentation::TranslateY => self.affine(&Affine { translate: (0.0, strength.trunc()), ..map }),
-            Augmentation::Rotate => self.rotate(strength, interpolation, fill),
+            Augmentation::Rotate => {
+                self.rotate(strength, Rotation { interpolation, fill, ..Default::default() })
+            }
             Augmentation::Brightness => self.adjust_brightness(1.0 + strength),
             Augmentation::Color => self.adjust_saturation(1.0 + strength),
             Augmentation::Contrast => self.adjust_contrast(1.0 + strength),
@@ -264,6 +329,18 @@ impl Image {
             Augmentation::Equalize => Ok(self.equalize()),
         }
     }
+}
+
+/// The pixels along an axis that hold a whole rotated picture: from the least to the greatest position of its
+/// corners, without fractions below 10⁻⁴, as torchvision computes it.
+fn expanded(row: [f64; 3], size: [usize; 2], axis: usize) -> usize {
+    let [width, height] = size.map(|side| side as f64 / 2.0);
+    let corners = [(-width, -height), (-width, height), (width, height), (width, -height)];
+    let positions = corners.map(|(x, y)| row[0] * x + row[1] * y + row[2] + size[axis] as f64 / 2.0);
+    let cut = |position: f64| (position * 1e4).trunc() / 1e4;
+    let least = positions.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = positions.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (cut(most).ceil() - cut(least).floor()) as usize
 }
 
 /// A number that is rounded to the nearest whole one, ties to even, after rounding errors below 10⁻⁴ are

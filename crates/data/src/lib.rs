@@ -68,7 +68,7 @@ pub use image_color::ColorJitter;
 #[cfg(feature = "images")]
 pub use image_folder::{Image, ImageFolder};
 #[cfg(feature = "images")]
-pub use image_warp::{Affine, Augmentation, Interpolation, RandAugment};
+pub use image_warp::{Affine, Augmentation, Interpolation, RandAugment, Rotation};
 pub use images::{Digits, Mnist};
 pub use loader::{Batches, DataLoader};
 pub use mixing::{CutMix, MixUp, cutmix, mixup};

@@ -146,10 +146,15 @@ pub fn save_image(pictures: &Tensor, path: impl AsRef<Path>, options: &GridOptio
     let size = |side: usize| {
         u32::try_from(side).map_err(|_| Error::invalid("save_image", format!("a side of {side} pixels")))
     };
-    // Half is added before the cut to whole numbers, as in torchvision.
-    let values = grid.permute([1, 2, 0])?.to_f64_vec()?;
-    let bytes: Vec<u8> = values.iter().map(|value| (value * 255.0 + 0.5) as u8).collect();
+    let bytes = rounded_bytes(&grid.permute([1, 2, 0])?.to_f64_vec()?, 255.0);
     debug_assert_eq!(bytes.len(), channels * height * width);
     image::save_buffer_with_format(path, &bytes, size(width)?, size(height)?, colour, format)
         .map_err(|error| crate::gzip::file_error(path, format!("cannot be written: {error}")))
+}
+
+/// The bytes of values, each multiplied by `scale`, rounded and cut off outside. Half is added before the cut
+/// to whole numbers, as in torchvision's `save_image`.
+#[cfg(feature = "images")]
+pub(crate) fn rounded_bytes(values: &[f64], scale: f64) -> Vec<u8> {
+    values.iter().map(|value| (value * scale + 0.5) as u8).collect()
 }

@@ -5,7 +5,7 @@
 //! calls belongs to the module of the parameters that it reads. Any other one belongs to the innermost module
 //! that contains both the layers before it and those after it.
 
-use tensor_core::LayerCall;
+use tensor_core::{LayerCall, Tensor};
 
 /// A call of a layer, as a part of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,11 @@ pub(crate) struct Assigned {
     pub(crate) layer: String,
     /// The innermost call that built it.
     pub(crate) call: Option<usize>,
+}
+
+/// The key of a tensor in a table of names: for a leaf, its own id instead of its value's.
+pub(crate) fn named_id(tensor: &Tensor) -> u64 {
+    tensor.leaf().map_or(tensor.id(), |leaf| leaf.id())
 }
 
 /// The path of the module that has a parameter or another module with this path.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use tensor_core::{DType, Op, Shape, Tensor, layer_calls};
 
-use crate::by_layer::{GraphCall, Link, assign, module_of};
+use crate::by_layer::{GraphCall, Link, assign, module_of, named_id};
 
 /// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,19 @@ pub enum NodeKind {
     Constant,
     /// An operation on other nodes.
     Operation,
+}
+
+impl NodeKind {
+    /// The kind in one word, as in [`Graph::json`].
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            NodeKind::Leaf => "leaf",
+            NodeKind::Data => "data",
+            NodeKind::Constant => "constant",
+            NodeKind::Operation => "operation",
+        }
+    }
 }
 
 /// A node of a [`Graph`].
@@ -99,11 +112,6 @@ pub struct Graph {
     pub calls: Vec<GraphCall>,
 }
 
-/// The key of a node in the table of names: for a leaf, its own id instead of its value's.
-fn place(node: &Tensor) -> u64 {
-    node.leaf().map_or(node.id(), |leaf| leaf.id())
-}
-
 impl Graph {
     /// The graph of `outputs`, with names for some tensors, such as `&model.named_parameters()`.
     ///
@@ -115,7 +123,7 @@ impl Graph {
     /// [`record_layer_calls`]: tensor_core::record_layer_calls
     pub fn of<T: AsRef<Tensor>, N: AsRef<str>>(outputs: &[T], names: &[(N, Tensor)]) -> Graph {
         let names: HashMap<u64, &str> =
-            names.iter().map(|(name, tensor)| (place(tensor), name.as_ref())).collect();
+            names.iter().map(|(name, tensor)| (named_id(tensor), name.as_ref())).collect();
         let results: HashSet<u64> = outputs.iter().map(|output| output.as_ref().id()).collect();
         let mut graph = Graph::default();
         let mut places: HashMap<u64, usize> = HashMap::new();
@@ -136,7 +144,7 @@ impl Graph {
             }
             let inputs = inputs.iter().filter_map(|input| places.get(&input.id()).copied()).collect();
             places.insert(id, graph.nodes.len());
-            let name = names.get(&place(&tensor)).map(ToString::to_string);
+            let name = names.get(&named_id(&tensor)).map(ToString::to_string);
             graph.nodes.push(node(&tensor, name, results.contains(&id), inputs));
         }
         graph.find_layers();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Graph, NodeKind};
+use crate::Graph;
 
 impl Graph {
     /// The graph as JSON: `{"nodes": [{"id": 7, "op": "Mul", "name": null, "kind": "operation", "shape":
@@ -12,12 +12,7 @@ impl Graph {
     pub fn json(&self) -> String {
         let mut text = String::from("{\"nodes\": [");
         for (k, node) in self.nodes.iter().enumerate() {
-            let kind = match node.kind {
-                NodeKind::Leaf => "leaf",
-                NodeKind::Data => "data",
-                NodeKind::Constant => "constant",
-                NodeKind::Operation => "operation",
-            };
+            let kind = node.kind.name();
             let name = node.name.as_deref().map_or_else(|| "null".into(), quoted);
             let (op, device, file) = (quoted(&node.op), quoted(&node.device), quoted(node.location.0));
             let (dtype, line, shape) = (node.dtype, node.location.1, node.shape.dims());

@@ -6,7 +6,7 @@ use tensor_core::{BuiltOperation, KernelRun, Tensor, layer_calls};
 
 use crate::{
     Profile,
-    by_layer::{Assigned, Link, assign},
+    by_layer::{Assigned, Link, assign, named_id},
 };
 
 /// The kernels of a layer in one part of a step.
@@ -70,9 +70,8 @@ impl<T> Profile<T> {
     /// ```
     #[must_use]
     pub fn layers<N: AsRef<str>>(&self, names: &[(N, Tensor)]) -> Vec<LayerTimes> {
-        let id = |tensor: &Tensor| tensor.leaf().map_or(tensor.id(), |leaf| leaf.id());
         self.layers_by_id(
-            &names.iter().map(|(name, tensor)| (id(tensor), name.as_ref().to_string())).collect(),
+            &names.iter().map(|(name, tensor)| (named_id(tensor), name.as_ref().to_string())).collect(),
         )
     }
 

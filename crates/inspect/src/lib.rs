@@ -11,6 +11,7 @@
 //! | [`EventWriter`] | TensorBoard's files, event by event |
 //! | [`explain`] | the kernels that compute a tensor: their operations, cost and memory |
 //! | [`profile`] | the kernels that ran and their times, by source line; a trace for Perfetto, an HTML page |
+//! | [`device_limits`] | the rates of a device's memory and arithmetic, to compare a profile with |
 //! | [`Profile::layers`] | the time of each layer of a model, forward and backward |
 //! | [`memory_snapshot`], [`memory_summary`] | the lines whose tensors hold memory; a device's free buffers |
 //! | [`memory_peaks`] | the lines that held memory when a device used the most |
@@ -27,6 +28,7 @@ mod graph;
 mod json;
 mod layer_times;
 mod layers;
+mod limits;
 mod memory;
 mod page;
 mod profile;
@@ -40,6 +42,7 @@ pub use events::EventWriter;
 pub use explain::{Explanation, explain};
 pub use graph::{Graph, GraphNode, NodeKind};
 pub use layer_times::{LayerCost, LayerTimes};
+pub use limits::{DeviceLimits, device_limits};
 pub use memory::{
     DeviceMemory, MemoryKind, MemoryLine, MemoryPeak, MemorySnapshot, MemorySummary, memory_peaks,
     memory_snapshot, memory_summary,

@@ -4,7 +4,8 @@
 
 use autograd::{TensorGrad, grad_of};
 use inspect::{
-    Graph, detect_anomaly, explain, find_anomaly, memory_peaks, profile, record_memory, without_fusion,
+    Graph, detect_anomaly, device_limits, explain, find_anomaly, memory_peaks, profile, record_memory,
+    without_fusion,
 };
 use tensor_core::{ErrorKind, Generator, Result, Tensor};
 
@@ -13,10 +14,44 @@ fn watched() -> Result<()> {
     a_profile_has_every_kernel_with_its_line()?;
     what_is_explained_is_what_runs()?;
     the_host_is_profiled_too()?;
+    kernels_have_their_programs()?;
+    a_device_without_waiting_is_profiled_too()?;
     nothing_is_fused_on_request()?;
     the_first_anomaly_is_named_with_its_line()?;
     an_anomaly_has_its_inputs_and_the_steps_before()?;
     the_peak_has_what_was_alive()
+}
+
+/// A kernel has its program with its scalars, and the sources that a device compiles.
+fn kernels_have_their_programs() -> Result<()> {
+    let x = Tensor::ones([64], &backend_cpu::cpu())?;
+    x.eval()?;
+    let add_and_exp = || {
+        let y = (&x + 2.5).exp(); // the sum is held no longer
+        y.eval()
+    };
+    let run = profile(add_and_exp)?.runs.remove(0);
+    assert_eq!(
+        run.program.as_deref(),
+        Some("r0: f32 = input 0\nr1: f32 = 2.5\nr2: f32 = add r0 r1\nr3: f32 = exp r2\noutput r3")
+    );
+    assert!(run.waited && run.sources.is_empty(), "{run:?}");
+    Ok(())
+}
+
+/// A device that cannot be waited for, as a GPU in a browser, is profiled without times, and has no limits.
+fn a_device_without_waiting_is_profiled_too() -> Result<()> {
+    let device = taper_testing::without_waiting(taper_testing::reference_backend().1);
+    let x = Tensor::ones([64], &device)?;
+    x.eval()?;
+    let profiled = profile(|| (&x + 2.5).exp().eval())?;
+    assert!(!profiled.runs[0].waited && profiled.runs[0].time >= profiled.runs[0].submission);
+    assert!(profiled.runs[0].program.is_some());
+    let error = device_limits(&device).unwrap_err().to_string();
+    assert!(error.contains("cannot be waited for"), "{error}");
+    let limits = device_limits(&backend_cpu::cpu())?;
+    assert!(limits.bytes_per_second > 1e6 && limits.flops_per_second > 1e6, "{limits:?}");
+    Ok(())
 }
 
 /// A profile has the operations with their inputs, gradients with their forward operations, and plans.
@@ -220,8 +255,12 @@ fn the_first_anomaly_is_named_with_its_line() -> Result<()> {
     let y = x.sqrt();
     let line = line!() - 1;
     let error = detect_anomaly(|| y.sum().backward()).unwrap_err();
-    assert!(error.to_string().contains("1 infinities among 3 elements"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("in the gradient of Sqrt, made 1 infinities among 3 elements"), "{text}");
     assert_eq!(error.location().unwrap().line(), line, "{error}");
+    let (done, anomaly) = find_anomaly(|| x.sqrt().sum().backward())?;
+    done?;
+    assert_eq!(anomaly.unwrap().gradient_of.as_deref(), Some("Sqrt"));
 
     // A NaN in the data was made by no operation.
     let data = Tensor::new([f64::NAN, 1.0], &device)?;

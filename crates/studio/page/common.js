@@ -1,16 +1,19 @@
-'use strict';
-// Reads events (see crates/studio/src/record.rs and reports.rs), from the page itself if it was saved and
-// from the server otherwise, and draws the sections that they change.
+// The events so far and the functions that draw, which the sections share. The files of this folder are
+// modules of JavaScript for pages of one's own (see component.js); the studio's own page has them in one
+// script.
 
 const COLOURS = ['#2f81c4', '#d5651a', '#0f9b74', '#b964a0', '#c79000', '#7a70d6', '#8a8f94'];
 const SVG = 'http://www.w3.org/2000/svg';
-const byId = id => document.getElementById(id);
+// The document or shadow root of the sections, the source of events, the number of the last one, the
+// functions that have to draw again, the latest profile and the settings of what-if.
+const studio = { root: document, source: null, last: 0, changed: new Set(), profile: null, settings: [] };
+const byId = id => studio.root.getElementById(id);
 const runs = [];                // {name, shown}
 const curves = new Map();       // tag → Map(run → points)
 const histograms = new Map();   // tag and run → {tag, run, steps}
 const notes = [], models = new Map(), graphs = new Map(), explanations = new Map(), troubles = [];
-const memories = [], measured = new Map();   // what each listed step held; what each setting took
-let settings = [], profile = null, last = 0, changed = new Set();
+// The memory after each listed step, the time of each setting, and the limits of each device.
+const memories = [], measured = new Map(), limits = new Map();
 
 // An element with attributes, and children: elements and texts. Texts are never read as HTML.
 function make(name, attributes = {}, ...children) {
@@ -47,3 +50,11 @@ function table(columns, rows) {
   return make('div', { class: 'scroll', tabindex: 0 }, make('table', {}, make('thead', {}, head), make('tbody', {}, ...body)));
 }
 
+// Asks the program for something; it comes with the events.
+async function ask(what) {
+  const heard = await studio.source.ask(what).catch(() => false);
+  byId('state').textContent = heard ? 'The next step will be looked at.' : 'The program does not answer.';
+}
+
+export { SVG, COLOURS, studio, byId, runs, curves, histograms, notes, models, graphs, explanations, troubles, memories, measured, limits };
+export { make, draw, bytes, flops, duration, short, place, colour, table, ask };

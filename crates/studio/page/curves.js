@@ -1,3 +1,6 @@
+// Curves of the runs, histograms and notes.
+import { SVG, byId, colour, curves, draw, histograms, make, notes, runs, short, studio } from './common.js';
+
 function drawRuns() {
   const boxes = runs.map((run, k) => {
     const box = make('input', { type: 'checkbox', onchange: event => { run.shown = event.target.checked; drawCurves(); drawHistograms(); } });
@@ -98,7 +101,7 @@ function chart(tag, ofRun) {
 const wanted = tag => tag.toLowerCase().includes(byId('find').value.toLowerCase());
 function drawCurves() {
   // A chart that is read with the keyboard stays as it is until the focus leaves it.
-  if (byId('charts').contains(document.activeElement)) { changed.add(drawCurves); return; }
+  if (byId('charts').contains(studio.root.activeElement)) { studio.changed.add(drawCurves); return; }
   const tags = [...curves.keys()].filter(wanted).sort();
   byId('charts').replaceChildren(...tags.map(tag => chart(tag, curves.get(tag))));
 }
@@ -142,3 +145,4 @@ function drawNotes() {
   byId('notes').replaceChildren(...notes.flatMap(e => [make('h3', {}, `${e.tag}, step ${e.step}`), make('pre', {}, e.text)]));
 }
 
+export { drawCurves, drawHistograms, drawNotes, drawRuns };

@@ -1,6 +1,7 @@
 // The graph of a model, folded by layer. A group (a module, a call of a layer, the operations of one line)
 // is a box that opens to its parts. Each open group is laid out by itself in rows (K. Sugiyama and others,
 // 1981): a line over several rows has a place of its own in each of them, so that it crosses no box.
+import { SVG, byId, draw, graphs, make, place } from './common.js';
 
 const BOX = { height: 24, letter: 6.7, padding: 18, gap: 14, rise: 20, header: 22, bend: 8, most: 2000 };
 const ROUNDS = 10;
@@ -294,3 +295,5 @@ const holds = (item, search) => item.label.toLowerCase().includes(search) || [..
 function drawGraphs() {
   byId('graphs').replaceChildren(...[...graphs.values()].map(graph => drawGraph(graphView(graph))));
 }
+
+export { drawGraphs };

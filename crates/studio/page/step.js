@@ -1,12 +1,15 @@
 // The layers with their times, the timeline of a step, explanations, memory, troubles and other settings.
+import { COLOURS, SVG, ask, byId, bytes, colour, draw, duration, explanations, flops, limits, make, measured, memories, models, place, short, studio, table, troubles } from './common.js';
 
 // The time of a layer and of all layers inside it, in a profile's rows.
 function timeOf(layers, path, part) {
   const inside = row => !path || row.layer === path || row.layer.startsWith(path + '.');
   return layers.filter(inside).reduce((sum, row) => ({ time: sum.time + row[part].time, written: sum.written + row[part].written, runs: sum.runs + row[part].runs }), { time: 0, written: 0, runs: 0 });
 }
+// A GPU in a browser cannot be waited for: the times of its kernels are not known.
+const isTimed = () => studio.profile.runs.every(run => run.waited);
 function drawModels() {
-  const search = byId('find-layer').value.toLowerCase(), layers = profile ? profile.layers : [];
+  const search = byId('find-layer').value.toLowerCase(), layers = studio.profile ? studio.profile.layers : [];
   const parts = [...models.values()].map(model => {
     const root = { inner: new Map(), entries: [], count: 0, bytes: 0, path: '' };
     for (const entry of model.entries.filter(entry => entry.path.toLowerCase().includes(search))) {
@@ -21,7 +24,7 @@ function drawModels() {
     }
     const words = (layer, part) => {
       const { time, written, runs } = timeOf(layers, layer.path, part);
-      return runs ? `, ${part} ${duration(time)}, ${bytes(written)} written` : '';
+      return runs ? `, ${part} ${isTimed() ? duration(time) + ', ' : ''}${bytes(written)} written` : '';
     };
     const show = (name, layer, depth) => make('details', depth < 2 || search ? { open: '' } : {},
       make('summary', {}, name + ' ', make('span', { class: 'quiet' }, `${layer.count.toLocaleString('en')} numbers, ${bytes(layer.bytes)}${words(layer, 'forward')}${words(layer, 'backward')}${words(layer, 'update')}`)),
@@ -29,34 +32,57 @@ function drawModels() {
       ...(layer.entries.length ? [table([['name', e => e.path.split('.').at(-1), 'l'], ['shape', e => e.shape, 'l'], ['dtype', e => e.dtype, 'l'],
         ['device', e => e.device, 'l'], ['numbers', e => e.numel.toLocaleString('en')], ['memory', e => bytes(e.bytes)],
         ['', e => e.role === 'buffer' ? 'buffer' : e.trained ? 'trained' : 'frozen', 'l']], layer.entries)] : []));
-    const told = layers.length ? ` Times are of step ${profile.step}; a fused kernel counts for the operation it ran for.` : '';
+    const told = layers.length ? ` ${isTimed() ? 'Times' : 'Bytes'} are of step ${studio.profile.step}; a fused kernel counts for the operation it ran for.` : '';
     return make('div', {}, make('p', {}, `${model.parameters.toLocaleString('en')} parameters.${told}`), show(model.name, root, 0));
   });
   if (parts.length) byId('layers').replaceChildren(...parts);
 }
 
+// A kernel's or a line's work as parts of the limits of its device, where they are measured: [part, words],
+// of the bytes against the rate of memory and of the arithmetic against its peak.
+function shares({ device, time, bytes, flops }) {
+  const limit = limits.get(device);
+  if (!limit || !time) return [];
+  const part = (amount, most, words) => amount && most ? [[amount / (time / 1e9) / most, words]] : [];
+  return [...part(bytes, limit.bytes, 'of the rate of memory'), ...part(flops, limit.flops, 'of the peak of arithmetic')];
+}
+const percent = part => (100 * part).toFixed(part < 0.0995 ? 1 : 0) + ' %';
+const work = run => ({ device: run.device, time: run.waited ? run.time : 0, bytes: run.read + run.written, flops: run.flops });
+const rates = device => limits.has(device) ? [`Limits of ${device}: ${(limits.get(device).bytes / 1e9).toFixed(1)} GB/s, ${(limits.get(device).flops / 1e9).toFixed(1)} GFLOP/s. `] : [];
+function aboutKernel(run) {
+  const { program, sources } = run.program === null ? { program: null, sources: [] } : studio.profile.programs[run.program];
+  const bars = shares(work(run)).map(([part, words]) => make('div', { class: 'share' },
+    make('span', { class: 'bar' }, make('i', { style: `width:${Math.min(100, 100 * part)}%` })), `${percent(part)} ${words}`));
+  return [...bars, ...(bars.length || !run.waited ? [] : [make('p', { class: 'quiet' }, 'Measure the limits of the devices for its shares of them.')]),
+    ...(program ? [make('h4', {}, 'Program, at each position'), make('pre', { tabindex: 0 }, program)] : []),
+    ...sources.flatMap(source => [make('h4', {}, 'Source that the device compiles'), make('pre', { tabindex: 0 }, source)]),
+    ...(program || sources.length ? [] : [make('p', { class: 'quiet' }, 'A kernel of the library, without a program of its own.')])];
+}
+
 // The rows of the timeline: what the host does, then each device. Bars are {row, start, time, colour, words}.
 function timelineBars() {
-  const { runs: kernels, plans, built, lines } = profile, places = [...new Set(lines.map(line => line.line))];
+  const { runs: kernels, plans, built, lines } = studio.profile, places = [...new Set(lines.map(line => line.line))];
   const tint = line => places.includes(line) ? colour(places.indexOf(line)) : '#8a8f94', bars = [];
   for (const node of built) bars.push({ row: 'host builds', start: node.start, time: 0, colour: tint(node.line), words: `${node.gradient ? 'a gradient, ' : ''}${node.op}, built after ${duration(node.start)}, ${place(node.line)}` });
   for (const plan of plans) bars.push({ row: 'host plans', start: plan.start, time: plan.time, colour: plan.new ? COLOURS[1] : COLOURS[2], words: `plan of ${plan.nodes} nodes for ${plan.device}, ${plan.new ? 'made' : 'found'} in ${duration(plan.time)}` });
   for (const run of kernels) {
     bars.push({ row: 'host submits', start: run.start, time: run.submission, colour: tint(run.line), words: `${run.kernel} for ${run.op}, submitted to ${run.device} in ${duration(run.submission)}` });
-    bars.push({ row: run.device, start: run.start, time: run.time, colour: tint(run.line), words: `${run.kernel} for ${run.op} over ${run.space}: ${duration(run.time)}, reads ${bytes(run.read)}, writes ${bytes(run.written)}, ${flops(run.flops)}, ${place(run.line)}` });
+    const took = run.waited ? duration(run.time) : 'time unknown', parts = shares(work(run)).map(([part, words]) => `, ${percent(part)} ${words}`).join('');
+    bars.push({ row: run.device, run, start: run.start, time: run.time, colour: tint(run.line), words: `${run.kernel} for ${run.op} over ${run.space}: ${took}, reads ${bytes(run.read)}, writes ${bytes(run.written)}, ${flops(run.flops)}${parts}, ${place(run.line)}` });
   }
   const kept = new Set([...bars].sort((a, b) => b.time - a.time).slice(0, 4000));
   return bars.filter(bar => kept.has(bar));
 }
 function drawTimeline() {
-  const devices = [...new Set(profile.runs.map(run => run.device))], rows = ['host builds', 'host plans', 'host submits', ...devices];
+  const devices = [...new Set(studio.profile.runs.map(run => run.device))], rows = ['host builds', 'host plans', 'host submits', ...devices];
   const bars = timelineBars(), end = Math.max(1e-9, ...bars.map(bar => bar.start + bar.time));
   const svg = document.createElementNS(SVG, 'svg'), WIDE = 1000, ROW = 30;
   svg.setAttribute('viewBox', `0 0 ${WIDE} ${ROW * rows.length + 2}`);
   svg.setAttribute('tabindex', 0);
   svg.setAttribute('role', 'application');
   svg.setAttribute('aria-label', 'timeline; left and right choose a bar, up and down a row, plus and minus zoom');
-  const told = make('p', { class: 'quiet', 'aria-live': 'polite', id: 'told' }, 'Choose a bar of the timeline for its figures: with the pointer, or with the arrow keys. + and − zoom.');
+  const told = make('p', { class: 'quiet', 'aria-live': 'polite', id: 'told' }, 'Choose a bar of the timeline for its figures and its program: with the pointer, or with the arrow keys. + and − zoom.');
+  const about = make('div', { id: 'kernel' });
   rows.forEach((row, k) => draw(svg, 'text', { x: 0, y: k * ROW + 11 }, row));
   const byRow = rows.map(row => bars.filter(bar => bar.row === row).sort((a, b) => a.start - b.start));
   let chosen = null, scale = 1;
@@ -65,6 +91,7 @@ function drawTimeline() {
     chosen = bar;
     bar.rect.classList.add('chosen');
     told.textContent = `${bar.row}: ${bar.words}`;
+    about.replaceChildren(...(bar.run ? aboutKernel(bar.run) : []));
     if (scale > 1) bar.rect.scrollIntoView({ block: 'nearest', inline: 'nearest' });
   };
   byRow.forEach((row, k) => row.forEach(bar => {
@@ -86,16 +113,20 @@ function drawTimeline() {
     if (up) return choose(nearest(full[Math.max(0, Math.min(full.length - 1, full.indexOf(row) + up))], chosen.start));
     choose(row[Math.max(0, Math.min(row.length - 1, row.indexOf(chosen) + step))]);
   });
-  return [make('div', { class: 'scroll timeline' }, svg), told];
+  return [make('div', { class: 'scroll timeline' }, svg), told, about];
 }
 function drawProfile() {
-  const { runs: kernels, lines, time, step, plans, built } = profile;
+  const { runs: kernels, lines, time, step, plans, built } = studio.profile, devices = [...new Set(kernels.map(run => run.device))];
+  const timed = isTimed(), compared = timed && devices.some(device => limits.has(device));
+  const share = words => line => { const found = shares(line).find(([, of]) => of === words); return found ? percent(found[0]) : ''; };
   byId('profile').replaceChildren(
-    make('p', {}, `Step ${step}: ${built.length} operations built, ${plans.length} plans, ${kernels.length} kernels in ${duration(time)}. Profiled kernels run one at a time, so the whole takes longer than usual.`),
+    make('p', {}, `Step ${step}: ${built.length} operations built, ${plans.length} plans, ${kernels.length} kernels${timed ? ' in ' + duration(time) : ''}. ${timed ? 'Profiled kernels run one at a time, so the whole takes longer than usual.' : 'The device cannot be waited for here: the bars of its kernels are the times of their submissions.'}`),
+    ...(compared ? [make('p', { class: 'quiet' }, ...devices.flatMap(rates))] : []),
     ...drawTimeline(),
-    table([['device', l => l.device, 'l'], ['kernel', l => l.kernel, 'l'], ['for', l => l.op, 'l'], ['runs', l => String(l.runs)], ['time', l => duration(l.time)],
-      ['share', l => (l.time / (time || 1) * 100).toFixed(1) + ' %'], ['bytes', l => bytes(l.bytes)], ['GB/s', l => (l.bytes / (l.time || 1)).toFixed(2)],
-      ['GFLOP/s', l => (l.flops / (l.time || 1)).toFixed(2)], ['line', l => place(l.line), 'l code']], lines));
+    table([['device', l => l.device, 'l'], ['kernel', l => l.kernel, 'l'], ['for', l => l.op, 'l'], ['runs', l => String(l.runs)],
+      ...(timed ? [['time', l => duration(l.time)], ['share', l => (l.time / (time || 1) * 100).toFixed(1) + ' %']] : []), ['bytes', l => bytes(l.bytes)],
+      ...(timed ? [['GB/s', l => (l.bytes / (l.time || 1)).toFixed(2)], ['GFLOP/s', l => (l.flops / (l.time || 1)).toFixed(2)]] : [['arithmetic', l => flops(l.flops)]]),
+      ...(compared ? [['memory', share('of the rate of memory')], ['arithmetic', share('of the peak of arithmetic')]] : []), ['line', l => place(l.line), 'l code']], lines));
 }
 function drawExplanations() {
   byId('explanations').replaceChildren(...[...explanations.values()].map(e => make('div', {}, make('h3', {}, `How ${e.name} is computed`),
@@ -147,10 +178,12 @@ function drawTroubles() {
 }
 
 function drawSettings() {
-  const base = measured.get(settings[0]);
+  const base = measured.get(studio.settings[0]);
   const ratio = m => base && base.time && m.time ? (base.time / m.time * (m.batch / base.batch)).toFixed(2) + ' ×' : '';
   byId('settings').replaceChildren(
-    make('div', { class: 'controls live' }, ...settings.map((name, k) => make('button', { type: 'button', onclick: () => tell('what-if/' + k) }, name[0].toUpperCase() + name.slice(1)))),
+    make('div', { class: 'controls live' }, ...studio.settings.map((name, k) => make('button', { type: 'button', onclick: () => ask('what-if/' + k) }, name[0].toUpperCase() + name.slice(1)))),
     ...(measured.size ? [table([['setting', m => m.setting, 'l'], ['batch', m => m.error ? '' : String(m.batch)], ['median step', m => m.error ? '' : duration(m.time)], ['an item', m => m.error ? '' : duration(m.time / m.batch)],
       ['items per second, relative', ratio], ['loss', m => m.error ? '' : m.loss === null ? 'not finite' : short(m.loss)], ['', m => m.error || '', 'l']], [...measured.values()])] : []));
 }
+
+export { drawExplanations, drawMemory, drawModels, drawProfile, drawSettings, drawTroubles };

@@ -10,22 +10,34 @@ use tensor_core::{Error, ErrorKind, Result, file::write_whole};
 use crate::record;
 
 const HTML: &str = include_str!("../page/index.html");
-const STYLE: &str = include_str!("../page/style.css");
-/// The parts of the script, each after those that it uses.
-const SCRIPTS: [&str; 5] = [
+const SECTIONS: &str = include_str!("../page/sections.html");
+const STYLE: &str = include_str!("../page/studio.css");
+/// The modules of the script, each after those that it uses.
+const SCRIPTS: [&str; 6] = [
     include_str!("../page/common.js"),
     include_str!("../page/curves.js"),
     include_str!("../page/graph.js"),
     include_str!("../page/step.js"),
     include_str!("../page/studio.js"),
+    include_str!("../page/live.js"),
 ];
+
+/// The modules as one script: their imports and exports are lines of their own.
+fn script() -> String {
+    let lines = SCRIPTS.iter().flat_map(|module| module.lines());
+    let own = lines.filter(|line| !line.starts_with("import ") && !line.starts_with("export "));
+    own.flat_map(|line| [line, "\n"]).collect()
+}
 
 /// The page with the events that it shows from the start; a page without any asks the server for them.
 pub(crate) fn page(events: Option<&str>) -> String {
     // Inside a script element only `<` could end it. In JSON it occurs in strings alone.
     let events = events.map_or_else(String::new, |events| events.replace('<', "\\u003c"));
     // The data comes last, because it may contain any text.
-    HTML.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", &SCRIPTS.concat()).replace("/*EVENTS*/", &events)
+    HTML.replace("/*SECTIONS*/", SECTIONS)
+        .replace("/*STYLE*/", STYLE)
+        .replace("/*SCRIPT*/", &script())
+        .replace("/*EVENTS*/", &events)
 }
 
 /// Writes the page with everything recorded so far as one HTML file, which needs neither a server nor a

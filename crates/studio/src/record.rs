@@ -155,8 +155,17 @@ pub fn text(run: &str, tag: &str, text: &str, step: u64) {
     });
 }
 
-/// The events with a number above `after`: `{"next": 7, "events": […]}`, where `next` is the last number.
-pub(crate) fn events_after(after: u64) -> String {
+/// The recorded events with a number above `after`, as JSON: `{"next": 7, "events": […]}`, where `next` is
+/// the last number. It feeds a page of one's own that shows the studio's sections (the folder `page` of this
+/// crate, from `component.js` on).
+///
+/// ```
+/// studio::record();
+/// studio::scalar("first", "loss", 0.5, 0);
+/// assert!(studio::events_after(0).contains(r#""tag":"loss""#));
+/// ```
+#[must_use]
+pub fn events_after(after: u64) -> String {
     let record = lock();
     let (events, next) = record.as_ref().map_or((&[][..], 1), |record| (&record.events[..], record.next));
     let start = events.partition_point(|event| event.number <= after);

@@ -1,12 +1,15 @@
 //! The reports of `inspect` and the layers of a model as events. Every number is a field or a result of
 //! `inspect`'s own functions.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use inspect::{Explanation, Graph, LayerCost, MemoryLine, MemorySnapshot, NodeKind, Profile, memory_peaks};
+use inspect::{
+    Explanation, Graph, KernelRun, LayerCost, MemoryLine, MemorySnapshot, Profile, device_limits,
+    memory_peaks,
+};
 use nn::Module;
 use serde_json::{Value, json};
-use tensor_core::{Result, Tensor};
+use tensor_core::{Device, Result, Tensor};
 
 use crate::{
     aside::Aside,
@@ -29,11 +32,12 @@ pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
     let _aside = Aside::begin();
     // Nanoseconds are whole numbers, and JSON keeps those.
     let nanos = |time: Duration| time.as_nanos() as u64;
+    let mut programs = Programs::default();
     let runs: Vec<Value> = profile
         .runs
         .iter()
         .map(|run| {
-            json!({"device": run.device, "kernel": run.kernel, "op": run.op, "line": run.location.to_string(),
+            json!({"program": programs.number(run), "waited": run.waited, "device": run.device, "kernel": run.kernel, "op": run.op, "line": run.location.to_string(),
                    "start": nanos(run.start), "time": nanos(run.time), "submission": nanos(run.submission),
                    "space": run.space.to_string(), "read": run.bytes_read, "written": run.bytes_written,
                    "flops": run.flops})
@@ -78,8 +82,46 @@ pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
         .collect();
     push(
         &json!({"kind": "profile", "step": step, "time": nanos(profile.time()), "runs": runs, "lines": lines,
-                 "plans": plans, "built": built, "layers": layers}),
+                 "plans": plans, "built": built, "layers": layers, "programs": programs.list}),
     );
+}
+
+/// The programs of kernels and the sources that devices compile for them, each once.
+#[derive(Default)]
+struct Programs<'a> {
+    list: Vec<Value>,
+    numbers: HashMap<(Option<&'a str>, &'a [String]), usize>,
+}
+
+impl<'a> Programs<'a> {
+    /// The place of a kernel's program in the list; `None` for a kernel that has neither.
+    fn number(&mut self, run: &'a KernelRun) -> Option<usize> {
+        if run.program.is_none() && run.sources.is_empty() {
+            return None;
+        }
+        let key = (run.program.as_deref(), &*run.sources);
+        Some(*self.numbers.entry(key).or_insert_with(|| {
+            self.list.push(json!({"program": run.program, "sources": *run.sources}));
+            self.list.len() - 1
+        }))
+    }
+}
+
+/// Measures the limits of a device, [`device_limits`], and shows the kernels of profiles as parts of them. It
+/// takes some tenths of a second. A button of the page does it for the devices of the shown models.
+///
+/// # Errors
+/// The errors of [`device_limits`].
+#[track_caller]
+pub fn show_limits(device: &Device) -> Result<()> {
+    if !is_recording() {
+        return Ok(());
+    }
+    let _aside = Aside::begin();
+    let found = device_limits(device)?;
+    push(&json!({"kind": "limits", "device": device.name(), "bytes": found.bytes_per_second,
+                 "flops": found.flops_per_second}));
+    Ok(())
 }
 
 /// Shows the kernels that compute a tensor: which operations each fuses and why not more, its costs, its
@@ -208,13 +250,7 @@ pub fn show_graph(name: &str, graph: &Graph) {
         .iter()
         .take(MAX_GRAPH_NODES)
         .map(|node| {
-            let kind = match node.kind {
-                NodeKind::Leaf => "leaf",
-                NodeKind::Data => "data",
-                NodeKind::Constant => "constant",
-                NodeKind::Operation => "operation",
-            };
-            json!({"title": node.title(), "form": node.form(), "kind": kind, "output": node.is_output,
+            json!({"title": node.title(), "form": node.form(), "kind": node.kind.name(), "output": node.is_output,
                    "line": format!("{}:{}", node.location.0, node.location.1), "inputs": node.inputs,
                    "layer": node.layer, "call": node.call})
         })

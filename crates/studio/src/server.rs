@@ -12,7 +12,7 @@ use std::{
 
 use tensor_core::{Error, Result};
 
-use crate::{page::page, record, stepping, what_if};
+use crate::{page::page, record};
 
 /// The greatest size of a request's head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -89,10 +89,7 @@ fn answer(mut stream: TcpStream, token: &str) -> io::Result<()> {
         ("GET", _, Some(after)) => {
             respond(&mut stream, "200 OK", "application/json", &record::events_after(after))
         }
-        ("POST", _, _)
-            if path.strip_prefix("/ask/").is_some_and(stepping::ask)
-                || path.strip_prefix("/what-if/").is_some_and(what_if::ask) =>
-        {
+        ("POST", _, _) if path.strip_prefix('/').is_some_and(crate::ask) => {
             respond(&mut stream, "200 OK", "application/json", "{}")
         }
         _ => respond(&mut stream, "404 Not Found", "text/plain", "no such page"),

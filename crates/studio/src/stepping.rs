@@ -15,7 +15,7 @@ use web_time::Instant;
 use crate::{
     aside,
     record::{is_recording, with},
-    reports::{show_memory, show_profile},
+    reports::{show_limits, show_memory, show_profile},
 };
 
 /// The time between two points of the curves of pace and memory.
@@ -33,14 +33,16 @@ const NOTHING: u8 = 0;
 const PROFILE: u8 = 1;
 const ANOMALY: u8 = 2;
 const MEMORY: u8 = 3;
+const LIMITS: u8 = 4;
 
-/// Asks for a profile, a search for the first NaN, or a list of memory in the next step; false for any other
-/// name.
+/// Asks for a profile, a search for the first NaN, or a list of memory in the next step, or for the limits of
+/// devices before it; false for any other name.
 pub(crate) fn ask(name: &str) -> bool {
     let asked = match name {
         "profile" => PROFILE,
         "anomaly" => ANOMALY,
         "memory" => MEMORY,
+        "limits" => LIMITS,
         _ => return false,
     };
     ASKED.store(asked, Ordering::Relaxed);
@@ -75,6 +77,9 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
     if !is_recording() {
         return f();
     }
+    if ASKED.compare_exchange(LIMITS, NOTHING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        list_limits(number);
+    }
     let begun = Instant::now();
     let calls = PACE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, |pace| pace.calls) + 1;
     let asked = match ASKED.swap(NOTHING, Ordering::Relaxed) {
@@ -99,6 +104,18 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
     }
     note_pace(number, calls, begun, asked == NOTHING);
     done
+}
+
+fn list_limits(number: u64) {
+    for device in with(|record| record.devices.clone()).unwrap_or_default() {
+        if let Err(error) = show_limits(&device) {
+            let title = format!("The limits of {device} cannot be measured");
+            let hint = "Profiles show its kernels without them.";
+            with(|record| {
+                record.trouble(format!("limits {device}"), number, &title, &error.to_string(), hint)
+            });
+        }
+    }
 }
 
 fn list_memory(number: u64) {

@@ -9,7 +9,7 @@ use autograd::TensorGrad;
 use inspect::without_fusion;
 use nn::Module;
 use serde_json::json;
-use tensor_core::{DType, Device, Result, Tensor, autocast, caller_line};
+use tensor_core::{DType, Device, Result, Tensor, autocast, caller_line, fork_rng};
 use web_time::Instant;
 
 use crate::{
@@ -107,7 +107,8 @@ pub(crate) fn ask(name: &str) -> bool {
 /// of five steps, each `f`, which returns the loss of a batch, and its backward pass. The usual setting is
 /// measured beside it. Call it between steps; unless the page asks, it returns at once.
 ///
-/// Afterwards parameters, buffers and gradients are as before. Random generators go on from where they are.
+/// Each measured step draws the same random numbers. Afterwards parameters, buffers, gradients and the
+/// generators that `f` drew from are as before, so that the training goes on as if nothing had been tried.
 ///
 /// ```
 /// use nn::{Linear, Module};
@@ -184,7 +185,7 @@ fn measure<M: Module>(
     };
     let mut timed = || -> Result<(Duration, f64)> {
         let begin = Instant::now();
-        let loss = if setting.fuses { step() } else { without_fusion(&mut step) }?;
+        let loss = fork_rng(|| if setting.fuses { step() } else { without_fusion(&mut step) })?;
         Ok((begin.elapsed(), loss))
     };
     for _ in 0..WARMUP_STEPS {

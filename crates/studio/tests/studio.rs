@@ -10,7 +10,7 @@ use std::{
 
 use autograd::TensorGrad;
 use inspect::{Graph, explain, memory_peaks, memory_snapshot, profile, record_memory};
-use nn::{Linear, Module};
+use nn::{Dropout, Linear, Module};
 use serde_json::Value;
 use tensor_core::{DType, Error, Generator, Result, Tensor, autocast_dtype};
 
@@ -62,6 +62,7 @@ fn a_run_from_its_first_step_to_its_file() -> Result<()> {
     reports_have_the_numbers_of_inspect(&url, &net, &x)?;
     a_step_is_profiled_when_the_page_asks(&url, &net, &x)?;
     other_settings_are_measured_when_the_page_asks(&url, &net, &x)?;
+    what_is_tried_leaves_no_trace(&url)?;
     troubles_are_named_once(&url, &net)?;
     an_anomaly_has_its_inputs(&url)?;
     the_studios_own_time_is_no_loading(&url)?;
@@ -97,11 +98,21 @@ fn only_the_token_opens_the_page(url: &str) {
 
 /// No part of the page is loaded from elsewhere.
 fn is_self_contained(page: &str) {
-    for word in
-        ["src=\"http", "href=\"http", "<link", "@import", "url(", "/*SCRIPT*/", "/*STYLE*/", "/*EVENTS*/"]
-    {
+    for word in [
+        "src=\"http",
+        "href=\"http",
+        "<link",
+        "@import",
+        "url(",
+        "/*SCRIPT*/",
+        "/*STYLE*/",
+        "/*EVENTS*/",
+        "/*SECTIONS*/",
+    ] {
         assert!(!page.contains(word), "{word}");
     }
+    // The modules of the script are one.
+    assert!(!page.lines().any(|line| line.starts_with("import ") || line.starts_with("export ")));
 }
 
 fn curves_arrive_in_order(url: &str) {
@@ -171,6 +182,14 @@ fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Resu
             (&(line.time.as_nanos() as u64).into(), &line.flops.into())
         );
     }
+    let programs = shown["programs"].as_array().unwrap();
+    for (run, shown) in profiled.runs.iter().zip(shown["runs"].as_array().unwrap()) {
+        assert_eq!(shown["waited"], true);
+        let program = shown["program"].as_u64().map(|number| programs[number as usize]["program"].clone());
+        assert_eq!(program, run.program.clone().map(Value::from), "{shown}");
+    }
+    // Equal programs are sent once.
+    assert!(!programs.is_empty() && (1..programs.len()).all(|k| !programs[..k].contains(&programs[k])));
     assert_eq!(shown["built"].as_array().unwrap().len(), profiled.built.len());
     assert_eq!(shown["plans"].as_array().unwrap().len(), profiled.plans.len());
     assert!(shown["built"].as_array().unwrap().iter().any(|node| node["gradient"] == true));
@@ -211,6 +230,12 @@ fn a_step_is_profiled_when_the_page_asks(url: &str, net: &Net, x: &Tensor) -> Re
     assert_eq!(ask("POST", &format!("{url}ask/memory")).0, "HTTP/1.1 200 OK");
     run(17)?;
     assert_eq!(events(url, 0, "memory").len(), listed + 1);
+    assert_eq!(events(url, 0, "limits").len(), 0);
+    assert_eq!(ask("POST", &format!("{url}ask/limits")).0, "HTTP/1.1 200 OK");
+    run(17)?;
+    let limits = events(url, 0, "limits");
+    assert_eq!((limits.len(), &limits[0]["device"]), (1, &"cpu".into()));
+    assert!(["bytes", "flops"].iter().all(|rate| limits[0][rate].as_f64().unwrap() > 1e6), "{limits:?}");
     // The points of the pace come every tenth of a second.
     std::thread::sleep(std::time::Duration::from_millis(120));
     run(17)?;
@@ -303,6 +328,52 @@ fn other_settings_are_measured_when_the_page_asks(url: &str, net: &Net, x: &Tens
     studio::what_if(net, 16, &[], |_| Err(Error::invalid("test", "no such setting")))?;
     let last = events(url, 0, "measured").pop().unwrap();
     assert!(last["error"].as_str().unwrap().contains("no such setting"), "{last}");
+    Ok(())
+}
+
+#[derive(Debug, Module)]
+struct NoisyNet {
+    dropout: Dropout,
+    linear: Linear,
+}
+
+/// A run with a what-if in its middle draws the same numbers, and has the same losses to the bit, as one
+/// without.
+fn what_is_tried_leaves_no_trace(url: &str) -> Result<()> {
+    /// The bits of the losses, and the numbers drawn by the steps and by the tries.
+    type Drawn = (Vec<u32>, Vec<Vec<f32>>, Vec<Vec<f32>>);
+    let run = |tries: bool| -> Result<Drawn> {
+        let device = backend_cpu::cpu();
+        let rng = Generator::seed(3, &device);
+        let net = NoisyNet { dropout: Dropout::new(0.5, &rng)?, linear: Linear::new(4, 1, &rng)? };
+        let noise = Generator::seed(4, &device);
+        let loss = |drawn: &mut Vec<Vec<f32>>| -> Result<Tensor> {
+            let x = Tensor::randn([16, 4], &noise)?;
+            drawn.push(x.to_vec()?);
+            Ok((net.linear.forward(&net.dropout.forward(&x)?)? - 1.0).powi(2).mean())
+        };
+        let (mut losses, mut drawn, mut tried) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..8 {
+            if tries && number == 5 {
+                assert_eq!(ask("POST", &format!("{url}what-if/1")).0, "HTTP/1.1 200 OK");
+            }
+            studio::what_if(&net, 16, &[], |_| loss(&mut tried))?;
+            net.parameters().iter().for_each(TensorGrad::zero_grad);
+            let loss = loss(&mut drawn)?;
+            loss.backward()?;
+            for parameter in net.parameters() {
+                let change = &parameter.grad().unwrap() * 0.1;
+                parameter.assign(&parameter.detach().sub(&change)?)?;
+            }
+            losses.push(loss.item::<f32>()?.to_bits());
+        }
+        Ok((losses, drawn, tried))
+    };
+    let (plain, interrupted) = (run(false)?, run(true)?);
+    assert_eq!((&plain.0, &plain.1), (&interrupted.0, &interrupted.1));
+    assert_eq!(plain.2.len(), 0);
+    // Each try draws what the next step will draw: two warm-up steps and five measured ones of two settings.
+    assert_eq!(interrupted.2, vec![plain.1[5].clone(); 14]);
     Ok(())
 }
 

@@ -149,7 +149,7 @@ pub use tensor_core::{
     HistogramOptions, Index, IntegerGroups, Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis,
     Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor,
     TensorOptions, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all, eval_pending, f16,
-    no_autocast, set_default_dtype,
+    fork_rng, no_autocast, set_default_dtype,
 };
 
 /// Operations with your own kernels: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend,

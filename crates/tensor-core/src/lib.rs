@@ -107,7 +107,7 @@ pub use tensor::{
     Bins, Ellipsis, Generator, HistogramOptions, Index, Indices, Interpolation, MeshIndexing, Nested,
     NewAxis, Number, Operand, ScatterReduce, Span, StepBy, TensorOptions,
     autocast::{autocast, autocast_dtype, no_autocast},
-    eval_all, eval_each, eval_pending,
+    eval_all, eval_each, eval_pending, fork_rng,
 };
 #[doc(hidden)] // for `autograd`
 pub use tensor::{Recorder, Recording};

@@ -58,6 +58,53 @@ async function readDrawings() {
   return found;
 }
 
+/** Waits until something is there. */
+async function until(found, what) {
+  for (let tries = 0; tries < 200; tries++) {
+    const value = found();
+    if (value) return value;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  throw new Error(`the studio shows no ${what}`);
+}
+
+/** Opens the studio's sections, asks for a profile and for the memory of steps on a device, and counts what they show. */
+async function lookInside(device) {
+  by("inside").open = true;
+  const root = await until(() => by("studio").shadowRoot, "sections");
+  const all = (selector) => [...root.querySelectorAll(selector)];
+  const ask = async (what) => {
+    (await until(() => root.querySelector(`[data-ask=${what}]`), `button ${what}`)).click();
+    await train(device, "mlp", 1);
+  };
+  await until(() => root.querySelector("#charts path"), "curves");
+  if (device === "cpu") await ask("limits");
+  await ask("memory");
+  await ask("profile");
+  const bars = await until(() => {
+    const kernels = all("#profile .timeline rect").filter((bar) => bar.textContent.includes(" reads "));
+    return kernels.length && kernels[0].textContent.includes(device === "cpu" ? " for " : "time unknown") && kernels;
+  }, "kernels");
+  const programs = bars.map((bar) => {
+    bar.dispatchEvent(new MouseEvent("click"));
+    return all("#kernel pre").map((pre) => pre.textContent);
+  });
+  return {
+    device,
+    curves: all("#charts path").length,
+    parameters: all("#layers tbody tr").length,
+    boxes: all("#graphs .box").length,
+    kernels: bars.length,
+    programs: programs.filter((texts) => texts.length > 0).length,
+    sources: programs.flat().filter((text) => text.includes("@compute")).length,
+    shares: bars.filter((bar) => bar.textContent.includes(" % of the ")).length,
+    memory: all("#snapshot details").length,
+    buttons: all("[data-ask]").filter((button) => !button.hidden).length,
+    width: root.host.clientWidth,
+    widest: root.host.scrollWidth,
+  };
+}
+
 /** The sentence that the page shows when a file is chosen and the button pressed. */
 async function refused(file) {
   const files = new DataTransfer();
@@ -110,7 +157,7 @@ export async function check() {
       return { error: reason(error) };
     }
   };
-  const results = { digits: [], language: [], voice: [] };
+  const results = { digits: [], studio: [], language: [], voice: [] };
   const prefix = new URLSearchParams(location.search).get("check");
   await load("digits");
   results.first = fetched();
@@ -124,6 +171,8 @@ export async function check() {
       });
       results.digits.push({ device, network, ...result });
     }
+    await doing(`the studio on ${device}`);
+    results.studio.push({ device, ...(await guarded(() => lookInside(device))) });
   }
   for (const device of ["cpu", "wgpu"]) {
     await doing(`a language model learns on ${device}`);

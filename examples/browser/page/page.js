@@ -1,7 +1,7 @@
-// The page: its three panels, its colours, and a test of all of them.
+// The page: its three panels, the studio's sections, its colours, and a test of all of them.
 import { digits, redraw } from "./digits.js";
 import { language } from "./language.js";
-import { listDevices } from "./modules.js";
+import { by, listDevices, load, reason } from "./modules.js";
 import { voice } from "./voice.js";
 
 const THEMES = [
@@ -36,8 +36,29 @@ function themes() {
   show();
 }
 
+/** The studio's sections, which are loaded when they are opened. They show what the module has recorded. */
+function inside() {
+  const details = by("inside");
+  let opened = false;
+  const events = (module) => async (after) => (details.open ? JSON.parse(module.studio_events(after)) : null);
+  details.addEventListener("toggle", async () => {
+    if (!details.open || opened) return;
+    opened = true;
+    try {
+      const [{ open }, module] = await Promise.all([import("./component.js"), load("digits")]);
+      const ask = async (what) => module.studio_ask(what);
+      // A search for NaN reads every result, for which a page cannot wait.
+      await open(by("studio"), { events: events(module), ask, asks: ["profile", "limits", "memory"] });
+    } catch (error) {
+      opened = false;
+      by("studio").textContent = `This does not work here: ${reason(error)}`;
+    }
+  });
+}
+
 await listDevices();
 digits();
+inside();
 language();
 voice();
 themes();

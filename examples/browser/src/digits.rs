@@ -3,13 +3,19 @@
 #[path = "../../basics/networks/mod.rs"]
 mod networks;
 
-use std::{collections::VecDeque, str::FromStr};
+use std::{
+    collections::VecDeque,
+    str::FromStr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use networks::{mnist::MnistNet, vision_transformer::VisionTransformer};
 use taper::{
     data::{Digits, random_split},
+    inspect::Graph,
     nn::{Sequential, Unflatten},
     prelude::*,
+    studio,
 };
 
 /// A network for images of 8x8 pixels.
@@ -82,7 +88,13 @@ pub struct Learner {
     waiting: VecDeque<(Tensor, Tensor)>,
     losses: Vec<Tensor>,
     epochs: usize,
+    steps: u64,
+    /// The name of this training in the studio.
+    run: String,
 }
+
+/// The trainings so far.
+static TRAININGS: AtomicUsize = AtomicUsize::new(0);
 
 /// The images of a step.
 const BATCH: usize = 32;
@@ -105,6 +117,9 @@ impl Learner {
         model.to(device)?;
         let config = AdamWConfig { lr: network.learning_rate(), weight_decay: 1e-4, ..Default::default() };
         let optimizer = AdamW::new(model.parameters(), config);
+        let training = TRAININGS.fetch_add(1, Ordering::Relaxed) + 1;
+        let run = format!("{training}. {network:?} on {device}");
+        studio::show_model(&run, &model);
         Ok(Learner {
             device: device.clone(),
             train,
@@ -114,6 +129,8 @@ impl Learner {
             waiting: VecDeque::new(),
             losses: Vec::new(),
             epochs: 0,
+            steps: 0,
+            run,
         })
     }
 
@@ -134,24 +151,42 @@ impl Learner {
         self.model.train();
         for _ in 0..steps {
             let Some(batch) = self.waiting.pop_front() else { break };
-            let (images, labels) = batch.to(&self.device)?;
-            self.optimizer.zero_grad();
-            let loss = cross_entropy(&self.model.forward(&images)?, &labels)?;
-            loss.backward()?;
-            self.optimizer.step()?;
-            self.losses.push(loss.detach());
+            let batch = batch.to(&self.device)?;
+            let loss = studio::step(self.steps, || self.step(&batch))?;
+            self.losses.push(loss);
+            self.steps += 1;
         }
         if !self.waiting.is_empty() {
             return Ok(None);
         }
-        let loss = Tensor::stack(&self.losses, 0)?.mean().item_async::<f32>().await?;
+        let losses = Tensor::stack(&self.losses, 0)?.to_vec_async::<f32>().await?;
+        let first = self.steps - losses.len() as u64;
+        for (step, &loss) in (first..).zip(&losses) {
+            studio::scalar(&self.run, "loss of a batch", loss.into(), step);
+        }
+        let loss = losses.iter().copied().map(f64::from).sum::<f64>() / losses.len() as f64;
         self.model.eval();
         let (images, labels) = &self.test;
         let hits = no_grad(|| self.model.forward(images)?.argmax_axis(1, false)?.eq(labels))?;
         let right = hits.to_dtype(DType::F32)?.sum().item_async::<f32>().await?;
         self.epochs += 1;
         let accuracy = f64::from(right) / labels.numel() as f64;
-        Ok(Some(Epoch { number: self.epochs, loss: loss.into(), accuracy }))
+        studio::scalar(&self.run, "accuracy on digits held out", accuracy, self.steps);
+        Ok(Some(Epoch { number: self.epochs, loss, accuracy }))
+    }
+
+    /// Makes a step; the studio is shown the graph and the kernels of the first one.
+    #[track_caller]
+    fn step(&mut self, (images, labels): &(Tensor, Tensor)) -> Result<Tensor> {
+        self.optimizer.zero_grad();
+        let loss = cross_entropy(&self.model.forward(images)?, labels)?;
+        if self.steps == 0 && studio::is_recording() {
+            studio::show_graph(&self.run, &Graph::of(&[&loss], &self.model.named_parameters()));
+            studio::show_explanation(&format!("the loss of {}", self.run), &taper::explain(&loss)?);
+        }
+        loss.backward()?;
+        self.optimizer.step()?;
+        Ok(loss.detach())
     }
 
     /// Learns until the epoch ends.

@@ -61,6 +61,8 @@ impl Learner {
     /// Opens a device by its name, `wgpu` or `cpu`, and makes a network: `mlp`, `cnn` or `transformer`.
     pub async fn open(device: String, network: String) -> Result<Learner, JsError> {
         let network = network.parse()?;
+        taper::studio::record();
+        taper::record_memory(true);
         let (device, description) = open(&device).await?;
         Ok(Learner { learner: crate::Learner::new(network, &device)?, description })
     }
@@ -87,6 +89,20 @@ impl Learner {
     pub async fn read(&self, image: Vec<f32>) -> Result<Vec<f32>, JsError> {
         Ok(self.learner.read(&image).await?)
     }
+}
+
+/// The studio's events with a number above `after`, as [`taper::studio::events_after`].
+#[cfg(feature = "digits")]
+#[wasm_bindgen]
+pub fn studio_events(after: f64) -> String {
+    taper::studio::events_after(after as u64)
+}
+
+/// Asks the studio for something, as [`taper::studio::ask`].
+#[cfg(feature = "digits")]
+#[wasm_bindgen]
+pub fn studio_ask(what: &str) -> bool {
+    taper::studio::ask(what)
 }
 
 /// The image of drawn strokes, as [`crate::drawn_image`].

@@ -117,7 +117,8 @@ fn pictures_are_cut_turned_and_scaled() {
     for error in [
         image.crop((1, 0), (3, 4)).err(),
         image.crop((usize::MAX, 0), (1, 1)).err(),
-        image.center_crop((4, 4)).err(),
+        image.center_crop((0, 4)).err(),
+        image.center_crop((4, 70_000)).err(),
         image.random_crop((1, 5), &mut draws).err(),
         image.resize((0, 3)).err(),
         image.resize((1, 70_000)).err(),

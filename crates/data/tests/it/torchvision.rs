@@ -3,7 +3,7 @@
 
 use data::{
     Affine, Augmentation, ColorJitter, CutMix, Draws, GridOptions, Image, Interpolation, MixUp, RandAugment,
-    cutmix, make_grid, mixup, save_image,
+    Rotation, cutmix, make_grid, mixup, save_image,
 };
 use serde_json::Value;
 use tensor_core::{DType, Result, Tensor};
@@ -66,9 +66,18 @@ fn transformed(op: &str, arguments: &[Value], image: &Image) -> Result<(Image, u
         "autocontrast" => smooth(24, 20).autocontrast(),
         "equalize" => smooth(24, 20).equalize(),
         "equalize_small" => image.equalize(),
-        "rotate" => image.rotate(number(0), interpolation, [0; 3])?,
+        "rotate" => image.rotate(number(0), interpolation)?,
+        "rotate_about" => {
+            let center = Some((number(1), number(2)));
+            image.rotate(number(0), Rotation { center, ..Default::default() })?
+        }
         // Sums in f32 are rounded to whole numbers.
-        "rotate_bilinear" => return Ok((image.rotate(number(0), interpolation, [10, 20, 30])?, 1)),
+        "rotate_bilinear" | "rotate_expand_bilinear" => {
+            let expand = op.contains("expand");
+            let how = Rotation { interpolation, expand, fill: [10, 20, 30], center: None };
+            return Ok((image.rotate(number(0), how)?, 1));
+        }
+        "rotate_expand" => image.rotate(number(0), Rotation { expand: true, ..Default::default() })?,
         "affine" => image.affine(&affine(None))?,
         "affine_bilinear" => return Ok((image.affine(&affine(None))?, 1)),
         "affine_about" => image.affine(&affine(Some((3.0, 5.0))))?,
@@ -94,7 +103,7 @@ fn transforms_are_torchvisions() {
     let mut failures = Vec::new();
     for case in fixtures["cases"].as_array().unwrap() {
         let op = case["op"].as_str().unwrap();
-        if op == "rotate" && case["arguments"][0] == 90.0 {
+        if (op == "rotate" || op == "rotate_expand") && case["arguments"][0] == 90.0 {
             // Each position is between two pixels, and torchvision's errors in f32 decide.
             continue;
         }
@@ -109,6 +118,23 @@ fn transforms_are_torchvisions() {
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn gray_tensors_are_pils() {
+    let fixtures = fixtures();
+    let image = picture(size(&fixtures["height"]), size(&fixtures["width"]));
+    let gray = image.to_gray_tensor(&device()).unwrap();
+    assert_numbers(&gray, &fixtures["gray"][0], "gray");
+    // A picture without colours keeps its values.
+    let levels: Vec<u8> = (0..=255).collect();
+    let colourless =
+        Image::from_bytes(16, 16, levels.iter().flat_map(|&level| [level; 3]).collect()).unwrap();
+    let kept = colourless.to_gray_tensor(&device()).unwrap();
+    assert_eq!(
+        kept.reshape([16, 16]).unwrap().to_vec::<f32>().unwrap(),
+        colourless.to_tensor(&device()).unwrap().to_vec::<f32>().unwrap()[..256]
+    );
 }
 
 fn assert_numbers(found: &Tensor, expected: &Value, what: &str) {
@@ -247,7 +273,8 @@ fn random_transforms_follow_their_seed_and_bad_ones_are_refused() {
         image.color_jitter(&ColorJitter { hue: 0.7, ..none }, &mut draws).err(),
         image.affine(&Affine { scale: 0.0, ..Default::default() }).err(),
         image.affine(&Affine { shear: (90.0, 0.0), ..Default::default() }).err(),
-        image.rotate(f64::NAN, Interpolation::Nearest, [0; 3]).err(),
+        image.rotate(f64::NAN, Interpolation::Nearest).err(),
+        image.rotate(1.0, Rotation { center: Some((0.0, f64::NAN)), ..Default::default() }).err(),
         image.random_rotation(-1.0, Interpolation::Nearest, &mut draws).err(),
         image.pad(usize::MAX, [0; 3]).err(),
         image.rand_augment(&RandAugment { magnitude: 31, ..Default::default() }, &mut draws).err(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use autograd::{Function, apply};
 use tensor_core::{Argument, DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor, caller_line, traced};
 
-use super::{by_dims, pad::padded};
+use super::{by_dims, conv::Window, pad::padded};
 
 /// The arrangement of windows over `D` axes, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +50,12 @@ macro_rules! pools {
         /// in the padded input: larger than it, or, with `ceil_mode`, larger by a stride or more. A
         /// `divisor_override` of 0, or for maxima.
         #[track_caller]
-        pub fn $name(input: &Tensor, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
-            $general(stringify!($name), input, window, options)
+        pub fn $name(
+            input: &Tensor,
+            window: impl Into<Window<$d>>,
+            options: PoolOptions<$d>,
+        ) -> Result<Tensor> {
+            $general(stringify!($name), input, window.into().0, options)
         }
     )*};
 }
@@ -62,6 +66,16 @@ pools! {
     /// Max pooling: the greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C,
     /// (H + 2p − d·(h − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s. NaN counts as the
     /// greatest. The gradient goes to the first of equal elements. `torch.nn.functional.max_pool2d`.
+    ///
+    /// ```
+    /// use nn::functional::{PoolOptions, max_pool2d};
+    /// use tensor_core::Tensor;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let x = Tensor::arange(0.0, 16.0, 1.0, &backend_cpu::cpu())?.reshape([1, 1, 4, 4])?;
+    /// let y = max_pool2d(&x, 2, PoolOptions::default())?; // windows [2, 2]
+    /// assert_eq!(y.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
+    /// # Ok(()) }
+    /// ```
     max_pool2d, 2, max_pool;
     /// Max pooling of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.max_pool3d`. See
     /// [`max_pool2d`].
@@ -107,8 +121,13 @@ macro_rules! lp_pools {
         /// As [`max_pool2d`]; also padding or dilation, which this pooling does not have, and a power of 0
         /// or NaN.
         #[track_caller]
-        pub fn $name(input: &Tensor, norm_type: f64, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
-            lp_pool(stringify!($name), input, norm_type, window, options)
+        pub fn $name(
+            input: &Tensor,
+            norm_type: f64,
+            window: impl Into<Window<$d>>,
+            options: PoolOptions<$d>,
+        ) -> Result<Tensor> {
+            lp_pool(stringify!($name), input, norm_type, window.into().0, options)
         }
     )*};
 }
@@ -184,10 +203,10 @@ macro_rules! unpools {
         pub fn $name(
             input: &Tensor,
             indices: &Tensor,
-            window: [usize; $d],
+            window: impl Into<Window<$d>>,
             options: UnpoolOptions<$d>,
         ) -> Result<Tensor> {
-            max_unpool(stringify!($name), input, indices, window, options)
+            max_unpool(stringify!($name), input, indices, window.into().0, options)
         }
     )*};
 }

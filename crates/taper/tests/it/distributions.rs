@@ -3,7 +3,7 @@
 
 use taper::autograd::TensorGrad;
 use taper::nn::{self, Module, functional as f};
-use taper::{DType, Device, Generator, Result, Tensor};
+use taper::{DType, Device, Generator, Result, Tensor, fork_rng};
 
 use crate::common::{agree_within, device, has};
 use crate::networks::refused;
@@ -263,6 +263,39 @@ fn one_seed_gives_one_stream_on_every_device() {
     agree_within("gumbel_softmax", near, |d| {
         f::gumbel_softmax(&Tensor::zeros((50, 4), d)?, 0.5, false, 1, &rng(d))
     });
+}
+
+#[test]
+fn a_fork_leaves_generators_as_they_were() -> Result<()> {
+    let d = device();
+    let (rng, other, untouched) = (Generator::seed(5, &d), Generator::seed(6, &d), Generator::seed(7, &d));
+    rng.next_u64();
+    let states = || [&rng, &other, &untouched].map(|rng| (rng.initial_seed(), rng.offset()));
+    let before = states();
+    let draw = |rng: &Generator| Tensor::randn(4, rng)?.to_vec::<f32>();
+    let (outside, within) = fork_rng(|| -> Result<_> {
+        let (first, host) = (draw(&rng)?, other.permutation(9));
+        let middle = states();
+        // A fork within a fork, through a clone on which the seed is set.
+        fork_rng(|| {
+            rng.clone().set_seed_and_offset(1, 2);
+            draw(&rng)
+        })?;
+        assert_eq!(states(), middle);
+        Ok(((first, host), draw(&rng)?))
+    })?;
+    assert_eq!(states(), before);
+    assert_eq!((draw(&rng)?, other.permutation(9)), outside);
+    assert_eq!(draw(&rng)?, within);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        fork_rng(|| -> () {
+            untouched.next_u64();
+            std::panic::resume_unwind(Box::new(()));
+        })
+    }));
+    assert!(panic.is_err());
+    assert_eq!(untouched.offset(), 0);
+    Ok(())
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn sizes_that_overflow_are_errors_where_they_are_written() {
     says(few.sum_axis(large, false), &["sum", "axis"]);
     says(Tensor::zeros([large, 2, 0], &d), &["[18446744073709551615, 2, 0]", big]);
     says(Tensor::ones([huge, huge], &d), &[big]);
-    says(Tensor::from_vec(Vec::<f32>::new(), [large, 2, 0], &d), &["from_slice", big]);
+    says(Tensor::from_vec(Vec::<f32>::new(), [large, 2, 0], &d), &["from_vec", big]);
     let rng = Generator::seed(1, &d);
     says(Tensor::rand([huge, huge], &rng), &[big]);
     says(Tensor::randperm(large, &rng), &["randperm", big]);

@@ -10,8 +10,8 @@ use std::{
 
 thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
-    /// The id of the operation whose gradient rule runs; 0 for none.
-    static GRADIENT_RULE: Cell<u64> = const { Cell::new(0) };
+    /// The operation whose gradient rule runs.
+    static GRADIENT_RULE: Cell<Option<ForwardOperation>> = const { Cell::new(None) };
 }
 
 /// Until it is dropped, tensors built and errors met on this thread are ascribed to one line. See
@@ -52,21 +52,32 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
     f()
 }
 
-/// Runs `f`, the gradient rule of an operation with this id and line. Tensors built in it belong to both.
-pub(crate) fn in_gradient_rule<R>(id: u64, location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
-    struct Restore(u64);
+/// An operation whose gradient rule runs: the id of its tensor, and its name.
+#[derive(Clone, Copy)]
+pub(crate) struct ForwardOperation {
+    pub(crate) id: u64,
+    pub(crate) name: &'static str,
+}
+
+/// Runs `f`, the gradient rule of an operation with this line. Tensors built in it belong to both.
+pub(crate) fn in_gradient_rule<R>(
+    operation: ForwardOperation,
+    location: &'static Location<'static>,
+    f: impl FnOnce() -> R,
+) -> R {
+    struct Restore(Option<ForwardOperation>);
     impl Drop for Restore {
         fn drop(&mut self) {
             GRADIENT_RULE.set(self.0);
         }
     }
-    let _restore = Restore(GRADIENT_RULE.replace(id));
+    let _restore = Restore(GRADIENT_RULE.replace(Some(operation)));
     with_location(location, f)
 }
 
 /// The operation whose gradient rule runs on this thread.
-pub(crate) fn gradient_rule() -> Option<u64> {
-    Some(GRADIENT_RULE.get()).filter(|&id| id != 0)
+pub(crate) fn gradient_rule() -> Option<ForwardOperation> {
+    GRADIENT_RULE.get()
 }
 
 /// Runs `f`, a user's code that the library calls, with tensors and errors ascribed to their own lines in it.

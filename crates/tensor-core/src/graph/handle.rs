@@ -7,7 +7,13 @@ use std::{
 };
 
 use crate::{
-    base::{axes::Axis, error::Result, origin::in_gradient_rule, shape::Shape, sync::lock},
+    base::{
+        axes::Axis,
+        error::Result,
+        origin::{ForwardOperation, in_gradient_rule},
+        shape::Shape,
+        sync::lock,
+    },
     devices::device::Device,
     elements::dtype::DType,
     graph::{memory_log, node::Node, op::Op, trace},
@@ -183,7 +189,8 @@ impl Tensor {
     /// profile ascribes them to this operation.
     #[doc(hidden)] // for `autograd`
     pub fn in_gradient_rule<R>(&self, f: impl FnOnce() -> R) -> R {
-        in_gradient_rule(self.0.id, self.0.location, f)
+        let operation = ForwardOperation { id: self.0.id, name: self.0.op.name() };
+        in_gradient_rule(operation, self.0.location, f)
     }
 
     /// The number of results of this node.

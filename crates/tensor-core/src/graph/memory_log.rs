@@ -106,7 +106,7 @@ fn note_build(node: &Arc<Node>) {
         op: node.op.name(),
         location: node.location,
         inputs,
-        gradient_of: gradient_rule(),
+        gradient_of: gradient_rule().map(|operation| operation.id),
         is_element: matches!(node.op, Op::TupleElement { .. }),
         time,
     });

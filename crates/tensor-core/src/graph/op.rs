@@ -266,6 +266,19 @@ enum Class {
     Other,
 }
 
+/// An operation's name as after `grad_fn=`: see [`Op::grad_name`].
+pub(crate) fn camel_case(name: &str) -> String {
+    let capital = |word: &str| {
+        let mut chars = word.chars();
+        chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
+    };
+    match name {
+        "matmul" => "MatMul".into(),
+        "powi" => "Pow".into(),
+        name => name.split('_').flat_map(capital).collect(),
+    }
+}
+
 impl Op {
     /// The name in error messages, in PyTorch's words.
     pub fn name(&self) -> &'static str {
@@ -307,19 +320,7 @@ impl Op {
     /// The name as printed after `grad_fn=`: the operation's name in camel case, such as `Mean` or
     /// `MatMul`.
     pub fn grad_name(&self) -> String {
-        if let Op::Contract(subscripts) = self
-            && subscripts.is_matmul()
-        {
-            return "MatMul".into();
-        }
-        if let Op::Powi(_) = self {
-            return "Pow".into();
-        }
-        let capital = |word: &str| {
-            let mut chars = word.chars();
-            chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
-        };
-        self.name().split('_').flat_map(capital).collect()
+        camel_case(self.name())
     }
 
     /// Whether there are several results: the node's elements have values, the node itself never does.

@@ -2,13 +2,20 @@
 //! NaN or an infinity, and [`without_fusion`] computes each operation by itself. While all are off, this
 //! costs one relaxed load per kernel.
 
-use std::{collections::VecDeque, panic::Location, sync::Mutex, time::Duration};
+use std::{
+    collections::VecDeque,
+    panic::Location,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use rustc_hash::FxHashMap;
 use web_time::Instant;
 
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        origin::gradient_rule,
         shape::Shape,
         sync::lock,
     },
@@ -17,7 +24,7 @@ use crate::{
     graph::{
         build_log::{self, BuiltOperation},
         node::Node,
-        op::Op,
+        op::{Op, camel_case},
     },
     kernels::{
         kernel::{Kernel, Launch},
@@ -33,6 +40,8 @@ struct Recording {
     begin: Instant,
     runs: Vec<KernelRun>,
     plans: Vec<PlanRun>,
+    /// The source texts of the kernels so far, by device.
+    sources: FxHashMap<(String, Kernel), Arc<[String]>>,
 }
 
 /// A search for the first anomaly.
@@ -64,6 +73,9 @@ pub struct KernelRun {
     pub start: Duration,
     /// Its duration, from submission until the device is idle.
     pub time: Duration,
+    /// Whether the device was waited for. A GPU in a browser cannot be: the duration is then that of the
+    /// submission.
+    pub waited: bool,
     /// The part of that time after which the host could go on. The CPU runs small kernels at once.
     pub submission: Duration,
     /// The index space of the kernel.
@@ -74,6 +86,11 @@ pub struct KernelRun {
     pub bytes_written: u64,
     /// Its arithmetic cost, from [`Kernel::flops`].
     pub flops: Option<u64>,
+    /// The program at each position of the space with the values of its scalars, an instruction a line;
+    /// `None` for kernels without one.
+    pub program: Option<String>,
+    /// The source texts that the device compiles for the kernel: WGSL, on a GPU.
+    pub sources: Arc<[String]>,
 }
 
 /// The planning of pending operations during a profile. A single operation whose kernel is known needs no
@@ -108,7 +125,8 @@ pub struct ProfileEvents {
 /// that are pending and held when it ends are computed as a part of it.
 ///
 /// The device is idle before and after each kernel, so that times do not overlap: the total takes longer
-/// than without profiling. On a GPU each time includes the submission, some ten microseconds.
+/// than without profiling. On a GPU each time includes the submission, some ten microseconds. A device that
+/// cannot be waited for, a GPU in a browser, has no times but those of submissions.
 ///
 /// # Errors
 /// `Invalid` while another profile is running; any error of `f`.
@@ -119,7 +137,8 @@ pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, ProfileEvents)> {
         return Err(Error::invalid("profile", "another profile is being taken; end that first"));
     };
     let begin = Instant::now();
-    *lock(&RECORDING) = Some(Recording { begin, runs: Vec::new(), plans: Vec::new() });
+    *lock(&RECORDING) =
+        Some(Recording { begin, runs: Vec::new(), plans: Vec::new(), sources: FxHashMap::default() });
     build_log::begin(begin);
     let done = f().and_then(|value| super::pending::flush().map(|()| value));
     drop(watch);
@@ -137,6 +156,8 @@ pub struct Anomaly {
     name: &'static str,
     /// The operation's name, as after `grad_fn=`.
     pub op: String,
+    /// For a part of a gradient, the name of the forward operation.
+    pub gradient_of: Option<String>,
     /// The line that built it; for a gradient, the line of its forward operation.
     pub location: &'static Location<'static>,
     /// The statistics of its result.
@@ -183,8 +204,8 @@ impl TensorStatistics {
 }
 
 /// Runs `f`, and fails if an operation in it made a NaN or an infinity from finite inputs: the error
-/// names the operation, its inputs, and the line that built it; for a gradient, the line of its forward
-/// operation. `torch.autograd.set_detect_anomaly`.
+/// names the operation, its inputs, and the line that built it; for a gradient, its forward operation and
+/// the line of that. `torch.autograd.set_detect_anomaly`.
 ///
 /// Every operation of this process is computed by itself as soon as it is built, and its result is read
 /// back: many times slower than usual, and without fusion.
@@ -195,7 +216,7 @@ impl TensorStatistics {
 pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let (done, anomaly) = find_anomaly(f)?;
     match anomaly {
-        Some(Anomaly { name, op, location, output, inputs, .. }) => {
+        Some(Anomaly { name, op, gradient_of, location, output, inputs, .. }) => {
             let (nans, infinities, numel) = (output.nans, output.infinities, output.shape.numel());
             let found = match (nans, infinities) {
                 (0, n) => format!("{n} infinities"),
@@ -204,7 +225,8 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
             };
             let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let inputs = if inputs.is_empty() { String::new() } else { format!(": {}", inputs.join("; ")) };
-            let message = format!("{op} made {found} among {numel} elements, of finite inputs{inputs}");
+            let part = gradient_of.map_or_else(String::new, |of| format!(", in the gradient of {of},"));
+            let message = format!("{op}{part} made {found} among {numel} elements, of finite inputs{inputs}");
             let error = Error::new(ErrorKind::Invalid { op: "detect_anomaly", message });
             Err(error.computing(name, location))
         }
@@ -281,12 +303,17 @@ pub(crate) fn run(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Re
 #[cold]
 fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched: u8) -> Result<()> {
     if watched & PROFILE != 0 {
-        backend.synchronize()?;
+        let waits = backend.can_wait();
+        if waits {
+            backend.synchronize()?;
+        }
         let start = Instant::now();
         backend.run(launch)?;
         let submission = start.elapsed();
-        backend.synchronize()?;
-        note(launch.kernel, node, backend, start, (submission, start.elapsed()));
+        if waits {
+            backend.synchronize()?;
+        }
+        note(launch, node, backend, start, (submission, start.elapsed()));
     } else {
         backend.run(launch)?;
     }
@@ -319,36 +346,46 @@ pub fn note_call(
             location,
             start: start.saturating_duration_since(recording.begin),
             time,
+            waited: true,
             submission: time,
             space: Shape::scalar(),
             bytes_read: bytes,
             bytes_written: bytes,
             flops: None,
+            program: None,
+            sources: Arc::default(),
         });
     }
 }
 
 fn note(
-    kernel: &Kernel,
+    launch: &Launch<'_>,
     node: &Node,
     backend: &dyn Backend,
     start: Instant,
     (submission, time): (Duration, Duration),
 ) {
+    let kernel = launch.kernel;
     if let Some(recording) = &mut *lock(&RECORDING) {
+        let device = backend.info().name.clone();
+        let sources = recording.sources.entry((device.clone(), kernel.clone()));
+        let sources = sources.or_insert_with(|| backend.source(kernel).into()).clone();
         recording.runs.push(KernelRun {
-            device: backend.info().name.clone(),
+            device,
             kernel: kernel.name(),
             op: node.op.name(),
             tensor: node.id,
             location: node.location,
             start: start.saturating_duration_since(recording.begin),
             time,
+            waited: backend.can_wait(),
             submission,
             space: kernel.space.clone(),
             bytes_read: kernel.bytes_read(),
             bytes_written: kernel.bytes_written(),
             flops: kernel.flops(),
+            program: kernel.body.program().map(|program| program.text(launch.scalars)),
+            sources,
         });
     }
 }
@@ -371,9 +408,19 @@ fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
             }
             let (name, op, location) = (node.op.name(), node.op.grad_name(), node.location);
             let inputs = inputs_of(node, backend)?;
+            // Operations are computed as they are built, so that the rule that built this one still runs.
+            let gradient_of = gradient_rule().map(|operation| camel_case(operation.name));
             let mut search = lock(&SEARCH);
             let before = search.before.drain(..).collect();
-            search.found.get_or_insert(Anomaly { name, op, location, output: made, inputs, before });
+            search.found.get_or_insert(Anomaly {
+                name,
+                op,
+                gradient_of,
+                location,
+                output: made,
+                inputs,
+                before,
+            });
             return Ok(());
         }
         let mut search = lock(&SEARCH);

@@ -87,10 +87,12 @@ impl Tensor {
         shape: impl Into<Shape>,
         device: &Device,
     ) -> Result<Tensor> {
+        const OP: &str = "from_bytes_of";
         if dtype.is_bool() {
-            return Tensor::from_slice(&bool::from_bytes(bytes), shape, device);
+            let bools = bool::from_bytes(bytes);
+            return Tensor::from_bytes(OP, dtype, bool::as_bytes(&bools), shape.into(), device);
         }
-        Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device)
+        Tensor::from_bytes(OP, dtype, bytes, shape.into(), device)
     }
 
     /// [`Tensor::from_bytes_of`] with bytes that `fill` writes directly to the tensor's memory: it is
@@ -198,7 +200,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "from_numpy")]
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
-        Tensor::from_slice(&data, shape, device)
+        Tensor::from_bytes("from_vec", T::DTYPE, T::as_bytes(&data), shape.into(), device)
     }
 
     /// `value` everywhere. Without a dtype in `options`: the default dtype (f32) for a float, i64 for an

@@ -64,7 +64,7 @@ pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
 pub use nested::Nested;
 pub use operators::Number;
 pub use quantile::Interpolation;
-pub use random::Generator;
+pub use random::{Generator, fork_rng};
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};
 pub use scatter::ScatterReduce;

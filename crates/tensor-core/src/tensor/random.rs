@@ -1,6 +1,9 @@
 //! Random tensors from seeded, counter-based generators: one seed gives one stream on every device.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    cell::RefCell,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use super::Tensor;
 use crate::{
@@ -65,18 +68,33 @@ impl Generator {
     /// Sets the position in the stream.
     #[doc(alias = "set_state")]
     pub fn set_offset(&self, offset: u64) {
-        lock(&self.stream).next = offset;
+        self.advancing().next = offset;
     }
 
     /// Sets the seed and the position, for this generator and its clones.
     pub fn set_seed_and_offset(&self, seed: u64, offset: u64) {
-        *lock(&self.stream) = Stream { seed, next: offset };
+        *self.advancing() = Stream { seed, next: offset };
+    }
+
+    /// The stream, to be changed. Within [`fork_rng`] its state is kept first.
+    fn advancing(&self) -> MutexGuard<'_, Stream> {
+        let stream = lock(&self.stream);
+        // While a thread ends, nothing is kept for it any more.
+        let _ = FORKS.try_with(|forks| {
+            if let Some(fork) = forks.borrow_mut().last_mut()
+                && !fork.iter().any(|kept| Arc::ptr_eq(&kept.stream, &self.stream))
+            {
+                let state = Stream { seed: stream.seed, next: stream.next };
+                fork.push(KeptStream { stream: self.stream.clone(), state });
+            }
+        });
+        stream
     }
 
     /// The seed and the first of the next `count` blocks, which are reserved: no other draw uses them.
     /// For operations that generate their own numbers.
     pub fn take(&self, count: u64) -> (u64, u64) {
-        let mut stream = lock(&self.stream);
+        let mut stream = self.advancing();
         let first = stream.next;
         stream.next = first.wrapping_add(count);
         (stream.seed, first)
@@ -104,7 +122,7 @@ impl Generator {
         const AHEAD: usize = 16;
         let mut order: Vec<usize> = (0..n).collect();
         // The stream is locked for all draws, and blocks are computed several at a time.
-        let mut stream = lock(&self.stream);
+        let mut stream = self.advancing();
         let (mut words, mut used) = ([[0; AHEAD]; 2], AHEAD);
         for i in (1..n).rev() {
             let place = below(i as u64 + 1, || {
@@ -120,6 +138,43 @@ impl Generator {
         }
         order
     }
+}
+
+/// A stream, and its state before a [`fork_rng`] changed it.
+struct KeptStream {
+    stream: Arc<Mutex<Stream>>,
+    state: Stream,
+}
+
+thread_local! {
+    /// The streams that each open [`fork_rng`] of this thread has changed, the innermost last.
+    static FORKS: RefCell<Vec<Vec<KeptStream>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f`, and then gives every generator that this thread drew from in it the state that it had before.
+/// `torch.random.fork_rng`.
+///
+/// ```
+/// use tensor_core::{Generator, Tensor, fork_rng};
+/// # fn main() -> tensor_core::Result<()> {
+/// # let device = taper_testing::reference();
+/// let rng = Generator::seed(0, &device);
+/// let tried = fork_rng(|| Tensor::rand([3], &rng)?.to_vec::<f32>())?;
+/// assert_eq!(Tensor::rand([3], &rng)?.to_vec::<f32>()?, tried);
+/// # Ok(()) }
+/// ```
+pub fn fork_rng<R>(f: impl FnOnce() -> R) -> R {
+    /// Gives the streams their states back, also after a panic.
+    struct Fork;
+    impl Drop for Fork {
+        fn drop(&mut self) {
+            let fork = FORKS.with_borrow_mut(Vec::pop).unwrap_or_default();
+            fork.into_iter().for_each(|kept| *lock(&kept.stream) = kept.state);
+        }
+    }
+    FORKS.with_borrow_mut(|forks| forks.push(Vec::new()));
+    let _fork = Fork;
+    f()
 }
 
 /// A uniform integer below `bound` from uniform words: Lemire's multiplication with rejection, without

@@ -113,6 +113,11 @@ pub enum RougeKind {
     N(usize),
     /// The longest common subsequence of words: ROUGE-L.
     L,
+    /// The same by sentences, for summaries of several: ROUGE-Lsum. A word of a reference counts if it is in
+    /// a longest common subsequence of its sentence with any sentence of the prediction, at most as often as
+    /// the word occurs. Each line is a sentence, as in Google's `rouge_score`; `torchmetrics` first splits
+    /// text into sentences by NLTK.
+    LSum,
 }
 
 /// Precision, recall and their harmonic mean.
@@ -193,6 +198,10 @@ impl Rouge {
         let (prediction, reference) = (prediction.to_lowercase(), reference.to_lowercase());
         let (predicted, expected) = (words(&prediction), words(&reference));
         match self.kind {
+            RougeKind::LSum => {
+                let matches = matches_by_sentence(&sentences(&prediction), &sentences(&reference));
+                RougeScore::of(matches, predicted.len(), expected.len())
+            }
             RougeKind::L => {
                 let matches = longest_common_subsequence(&predicted, &expected);
                 RougeScore::of(matches, predicted.len(), expected.len())
@@ -228,17 +237,68 @@ fn words(text: &str) -> Vec<&str> {
     parts.filter(|word| !word.is_empty()).collect()
 }
 
-fn longest_common_subsequence(a: &[&str], b: &[&str]) -> usize {
-    let mut row = vec![0; b.len() + 1];
-    for x in a {
-        let mut diagonal = 0;
+/// The words of each line.
+fn sentences(text: &str) -> Vec<Vec<&str>> {
+    text.lines().map(words).collect()
+}
+
+/// The lengths of the longest common subsequences of the first `i` words of `a` and the first `k` of `b`, in
+/// row
+/// `i` and column `k`.
+fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
+    let mut rows = vec![vec![0; b.len() + 1]];
+    for (i, x) in a.iter().enumerate() {
+        let mut row = vec![0; b.len() + 1];
         for (k, y) in b.iter().enumerate() {
-            let above = row[k + 1];
-            row[k + 1] = if x == y { diagonal + 1 } else { above.max(row[k]) };
-            diagonal = above;
+            row[k + 1] = if x == y { rows[i][k] + 1 } else { rows[i][k + 1].max(row[k]) };
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+fn longest_common_subsequence(a: &[&str], b: &[&str]) -> usize {
+    let rows = common_lengths(a, b);
+    rows[a.len()][b.len()]
+}
+
+/// Marks the words of `reference` that are in a longest common subsequence with `prediction`. If there
+/// are several, it takes torchmetrics' one, whose words come as early in the reference as possible.
+fn mark_common(prediction: &[&str], reference: &[&str], marked: &mut [bool]) {
+    let rows = common_lengths(prediction, reference);
+    let (mut i, mut k) = (prediction.len(), reference.len());
+    while i > 0 && k > 0 {
+        if prediction[i - 1] == reference[k - 1] {
+            (i, k) = (i - 1, k - 1);
+            marked[k] = true;
+        } else if rows[i - 1][k] > rows[i][k - 1] {
+            i -= 1;
+        } else {
+            k -= 1;
         }
     }
-    row[b.len()]
+}
+
+/// The matches of ROUGE-Lsum: see [`RougeKind::LSum`].
+fn matches_by_sentence<'a>(predicted: &[Vec<&'a str>], expected: &[Vec<&'a str>]) -> usize {
+    let counts = |sentences: &[Vec<&'a str>]| {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        sentences.iter().flatten().for_each(|word| *counts.entry(word).or_default() += 1);
+        counts
+    };
+    let (mut ours, mut theirs) = (counts(predicted), counts(expected));
+    let mut matches = 0;
+    for sentence in expected {
+        let mut marked = vec![false; sentence.len()];
+        predicted.iter().for_each(|prediction| mark_common(prediction, sentence, &mut marked));
+        for (word, _) in sentence.iter().zip(marked).filter(|(_, marked)| *marked) {
+            if let (Some(own @ 1..), Some(their @ 1..)) = (ours.get_mut(*word), theirs.get_mut(*word)) {
+                (*own, *their) = (*own - 1, *their - 1);
+                matches += 1;
+            }
+        }
+    }
+    matches
 }
 
 /// The least number of insertions, removals and replacements that make `a` of `b` (Levenshtein).

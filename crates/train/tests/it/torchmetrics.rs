@@ -153,7 +153,12 @@ fn texts() {
         bleu.reset();
         assert_eq!(bleu.value(), None);
     }
-    for (kind, name) in [(RougeKind::N(1), "rouge1"), (RougeKind::N(2), "rouge2"), (RougeKind::L, "rougeL")] {
+    for (kind, name) in [
+        (RougeKind::N(1), "rouge1"),
+        (RougeKind::N(2), "rouge2"),
+        (RougeKind::L, "rougeL"),
+        (RougeKind::LSum, "rougeLsum"),
+    ] {
         let mut rouge = Rouge::new(kind);
         each(&mut |prediction, references| rouge.update(prediction, references).unwrap());
         let RougeScore { precision, recall, f } = rouge.value().unwrap();

@@ -13,6 +13,7 @@ pub(crate) fn all(results: &Value, url: &str) -> Outcome {
         load(results, url),
         phone(&results["phone"]),
         each(results, "digits").and_then(digits),
+        each(results, "studio").and_then(studio),
         each(results, "language").and_then(language),
         refusals(&results["refused"]),
         each(results, "voice").and_then(voice),
@@ -61,6 +62,13 @@ fn load(results: &Value, url: &str) -> Outcome {
         (sent, whole) = (sent + number(entry, "sent")?, whole + number(entry, "whole")?);
     }
     println!("first load: {:.2} MB, uncompressed {:.2} MB", sent / 1e6, whole / 1e6);
+    // The studio's sections are loaded when they are opened.
+    let is_sections = |entry: &&Value| text(entry, "name").ends_with("/component.js");
+    if fetched("first").iter().any(|entry| is_sections(&entry))
+        || !fetched("fetched").iter().any(|entry| is_sections(&entry))
+    {
+        return Err("the studio's sections are to be loaded when they are opened".into());
+    }
     match sent > 0.0 && sent < FIRST_LOAD_LIMIT && sent < whole {
         true => Ok(()),
         false => Err(format!("the first load has {sent} bytes, expected {FIRST_LOAD_LIMIT} at most").into()),
@@ -110,6 +118,27 @@ fn digits(results: &[Value]) -> Outcome {
             }
             Some(_) => {}
             None => first.push((network, loss)),
+        }
+    }
+    Ok(())
+}
+
+/// The studio's sections show curves, a model, kernels with their programs, and memory, on each device; on
+/// the processor they have times and shares of its limits.
+fn studio(results: &[Value]) -> Outcome {
+    const SHOWN: [&str; 6] = ["curves", "parameters", "boxes", "kernels", "programs", "memory"];
+    for result in results {
+        let device = text(result, "device");
+        let counts: Vec<String> = SHOWN.iter().map(|what| format!("{what} {}", result[*what])).collect();
+        println!("studio on {device}: {}", counts.join(", "));
+        let only = if device == "cpu" { "shares" } else { "sources" };
+        for what in SHOWN.iter().chain([&only]) {
+            if number(result, what)? < 1.0 {
+                return Err(format!("the studio on {device} shows no {what}: {result}").into());
+            }
+        }
+        if number(result, "buttons")? != 3.0 || number(result, "widest")? > number(result, "width")? {
+            return Err(format!("the studio's sections on {device}: {result}").into());
         }
     }
     Ok(())
