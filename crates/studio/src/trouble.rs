@@ -24,8 +24,6 @@ impl Record {
     /// Shows the operation that made the first NaN or infinity, its inputs, and the operations before it.
     pub(crate) fn anomaly(&mut self, anomaly: &Anomaly, step: u64) {
         let Anomaly { op, gradient_of, location, output, inputs, before, .. } = anomaly;
-        let gradient =
-            gradient_of.as_ref().map_or_else(String::new, |of| format!(", in the gradient of {of},"));
         let row = |of: &TensorStatistics| {
             json!({"shape": of.shape.to_string(), "dtype": of.dtype.to_string(), "min": of.min, "max": of.max,
                    "nans": of.nans, "infinities": of.infinities})
@@ -39,7 +37,7 @@ impl Record {
         let inputs: Vec<_> = inputs.iter().map(row).collect();
         let event = json!({
             "kind": "trouble", "step": step,
-            "title": format!("{op}{gradient} makes the first value that is not finite"),
+            "title": format!("{} makes the first value that is not finite", anomaly.subject()),
             "detail": format!("It is built at {location}, and its inputs are finite."),
             // The gradient of a root divides, but what helps is advice on roots.
             "try": advice(gradient_of.as_ref().unwrap_or(op)),

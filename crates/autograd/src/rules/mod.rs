@@ -10,7 +10,7 @@ mod reduce;
 use std::any::Any;
 
 use tensor_core::{
-    BinaryOp, CustomKernel, DType, Error, ErrorKind, Fourier, Op, ReduceOp, Result, ScatterOp, Shape,
+    BinaryOp, CustomKernel, DType, Error, ErrorKind, Fourier, Limits, Op, ReduceOp, Result, ScatterOp, Shape,
     Subscripts, Tensor, UnaryOp,
 };
 
@@ -232,8 +232,6 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
 
 /// Row length from which `sum_over` sums the rows before the other axes, in elements.
 const LONG_ROW: usize = 32;
-/// Size of sums of rows up to which they are read in another order, in elements.
-const SMALL: usize = 1 << 14;
 /// Gradient size from which `sum_to` uses `sum_over`, in elements.
 const LARGE_GRADIENT: usize = 1 << 16;
 
@@ -264,7 +262,7 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
     }
     let rest: Vec<usize> = axes.iter().copied().filter(|axis| !last.contains(axis)).collect();
     let rows = gradient.sum_axis(last, true)?;
-    if rows.numel() > SMALL {
+    if rows.numel() > Limits::SMALL_SPACE {
         return rows.sum_axis(rest, true);
     }
     // The axes that are left are made the last ones, for the same reason: reading a small tensor in another

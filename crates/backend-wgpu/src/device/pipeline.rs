@@ -24,9 +24,8 @@ use crate::{
 };
 
 /// Compiles pipelines for all dispatches of a kernel; dispatches without work are left out.
-pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
+pub(crate) fn assemble(gpu: &Gpu, mut made: Dispatches) -> Result<CompiledKernel> {
     let of = &gpu.capabilities;
-    let mut made = made;
     bind_trace(gpu, &mut made);
     let dispatches = made
         .list

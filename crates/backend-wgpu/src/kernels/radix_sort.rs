@@ -15,7 +15,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches, Resource},
         wgsl::Code,
     },
-    kernels::sort_keys::Sort,
+    kernels::sort_keys::{Sort, begin_tile},
 };
 
 /// Bits of a digit.
@@ -323,13 +323,7 @@ impl RadixSort<'_> {
 /// The start of a workgroup that moves a tile: its place, cleared masks and counters, and the words of the
 /// keys that have the digit. Each group of neighbours has a part of the tile.
 fn begin(pass: Pass, c: &mut Code) {
-    // Every invocation stays to the end because of the barriers; surplus workgroups repeat the last tile.
-    c.bind("g", "min(workgroup_index, params.total - 1u)");
-    c.bind("line", "g / params.tiles");
-    c.bind("tile", "g - line * params.tiles");
-    c.bind("begin", "tile * TILE");
-    c.bind("count", "min(TILE, params.length - begin)");
-    c.bind("base", "line_at(line)");
+    begin_tile("line_at", c);
     c.bind("group", format_args!("local_index / {TOGETHER}u"));
     c.bind("first", format_args!("group * {}u + local_index % {TOGETHER}u", EACH * TOGETHER));
     c.bind("bit", "1u << (local_index & 31u)");

@@ -10,7 +10,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches, Resource},
         wgsl::Code,
     },
-    kernels::sort_keys::{BLOCK, Sort},
+    kernels::sort_keys::{BLOCK, Sort, begin_tile},
 };
 
 /// The invocations of a workgroup, and the values of a digit.
@@ -77,6 +77,17 @@ impl Select<'_> {
         Some(Dispatches { list, temporaries })
     }
 
+    /// Adds the elements that the level before kept: `keys_in` and `indices_in`, and the functions
+    /// input_at(line) and element(base, r), as [`Sort::elements`] does for those of the input.
+    fn kept_elements(&self, level: Level, d: &mut Dispatch) {
+        let [keys, indices] = level.before();
+        d.bind("keys_in", self.sort.key(), false, keys);
+        d.bind("indices_in", "u32", false, indices);
+        self.sort.keys(&mut d.code);
+        d.code.expression("input_at", &[("line", "u32")], "u32", "line * params.length");
+        d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", "keys_in[base + r]");
+    }
+
     /// The sort of what the levels kept.
     fn sorted(&self, level: Level) -> Dispatch {
         let lines = self.sort.lines.count();
@@ -85,12 +96,7 @@ impl Select<'_> {
         d.params.size("length", level.length);
         d.params.size("blocks", 1);
         d.params.size("width", self.sort.kept());
-        let [keys, indices] = level.before();
-        d.bind("keys_in", self.sort.key(), false, keys);
-        d.bind("indices_in", "u32", false, indices);
-        self.sort.keys(&mut d.code);
-        d.code.expression("input_at", &[("line", "u32")], "u32", "line * params.length");
-        d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", "keys_in[base + r]");
+        self.kept_elements(level, &mut d);
         self.sort.output(&mut d);
         let parameters = [("line", "u32"), ("place", "u32"), ("key", "Key"), ("index", "u32")];
         d.code.function("put", &parameters, "", |c| {
@@ -116,14 +122,9 @@ impl Select<'_> {
             self.sort.elements(&mut d);
             d.code.expression("index_of", &[("base", "u32"), ("r", "u32")], "u32", "r");
         } else {
-            let [keys, indices] = level.before();
-            d.bind("keys", self.sort.key(), false, keys);
-            d.bind("indices", "u32", false, indices);
-            self.sort.keys(&mut d.code);
+            self.kept_elements(level, &mut d);
             let element = [("base", "u32"), ("r", "u32")];
-            d.code.expression("input_at", &[("line", "u32")], "u32", "line * params.length");
-            d.code.expression("element", &element, "Key", "keys[base + r]");
-            d.code.expression("index_of", &element, "u32", "indices[base + r]");
+            d.code.expression("index_of", &element, "u32", "indices_in[base + r]");
         }
         let [keys, indices] = Level { number: level.number + 1, ..level }.before();
         d.bind("keys_out", self.sort.key(), true, keys);
@@ -198,13 +199,7 @@ impl Select<'_> {
 
 /// The start of a workgroup: its place, and the keys of its tile.
 fn begin(c: &mut Code) {
-    // Every invocation stays to the end because of the barriers; surplus workgroups repeat the last tile.
-    c.bind("g", "min(workgroup_index, params.total - 1u)");
-    c.bind("line", "g / params.tiles");
-    c.bind("tile", "g - line * params.tiles");
-    c.bind("begin", "tile * TILE");
-    c.bind("count", "min(TILE, params.length - begin)");
-    c.bind("base", "input_at(line)");
+    begin_tile("input_at", c);
     for e in 0..EACH {
         let place = format!("local_index + {}u", e * DIGITS);
         c.bind(format_args!("key{e}"), format_args!("element(base, begin + min({place}, count - 1u))"));

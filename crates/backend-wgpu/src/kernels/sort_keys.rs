@@ -35,6 +35,19 @@ fn key(dtype: DType, bits: &str) -> String {
     }
 }
 
+/// Adds the start of a workgroup that has a tile of a line: `line`, `tile`, `begin` and `count`, the tile's
+/// place and elements, and `base`, the place of the line, from the function `line_at`.
+///
+/// Every invocation stays to the end because of the barriers; surplus workgroups repeat the last tile.
+pub(crate) fn begin_tile(line_at: &str, c: &mut Code) {
+    c.bind("g", "min(workgroup_index, params.total - 1u)");
+    c.bind("line", "g / params.tiles");
+    c.bind("tile", "g - line * params.tiles");
+    c.bind("begin", "tile * TILE");
+    c.bind("count", "min(TILE, params.length - begin)");
+    c.bind("base", format_args!("{line_at}(line)"));
+}
+
 /// A sort of lines; an output that is shorter than the input gets the first elements.
 pub(crate) struct Sort<'a> {
     pub(crate) operand: &'a Operand,

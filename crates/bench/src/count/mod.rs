@@ -114,14 +114,20 @@ fn host_time(case: &Case, device: &Device, budget: Duration) -> Result<String> {
     Ok(format!("{}\t{median:.0}\t{dispatches}\t{:.2}", case.name, median / dispatches.max(1) as f64))
 }
 
-/// The counts of a case's call after those that warm up.
-fn count(case: &Case, device: &Device) -> Result<Row> {
+/// A case's call after those that warm up, the results of the last one, and the least bytes of a call.
+fn warmed_up(case: &Case, device: &Device) -> Result<(Call, Vec<Tensor>, Option<u64>)> {
     let (mut call, least_bytes) = case.counted(&Inputs::new(device))?;
     let mut last = Vec::new();
     for _ in 0..WARM_UP {
         once(&mut call, &mut last)?;
         device.synchronize()?;
     }
+    Ok((call, last, least_bytes))
+}
+
+/// The counts of a case's call after those that warm up.
+fn count(case: &Case, device: &Device) -> Result<Row> {
+    let (mut call, mut last, least_bytes) = warmed_up(case, device)?;
     let ((), counts) = backend_wgpu::counted(device, || once(&mut call, &mut last))?;
     drop((call, last));
     device.empty_cache();
@@ -130,11 +136,7 @@ fn count(case: &Case, device: &Device) -> Result<Row> {
 
 /// The launches of a case's call by kernel, operation and line, those with the most bytes first.
 fn by_line(case: &Case, device: &Device) -> Result<String> {
-    let (mut call, _) = case.counted(&Inputs::new(device))?;
-    let mut last = Vec::new();
-    for _ in 0..WARM_UP {
-        once(&mut call, &mut last)?;
-    }
+    let (mut call, mut last, _) = warmed_up(case, device)?;
     let profile = taper::inspect::profile(|| once(&mut call, &mut last))?;
     let mut lines: BTreeMap<(&str, &str, String), (u64, u64)> = BTreeMap::new();
     for run in &profile.runs {

@@ -168,6 +168,18 @@ pub struct Anomaly {
     pub before: Vec<AnomalyStep>,
 }
 
+impl Anomaly {
+    /// The operation, and for a part of a gradient the forward operation, as the subject of a sentence:
+    /// `Exp`, or `Div, in the gradient of Sqrt,`.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        match &self.gradient_of {
+            Some(forward) => format!("{}, in the gradient of {forward},", self.op),
+            None => self.op.clone(),
+        }
+    }
+}
+
 /// An operation before an [`Anomaly`].
 #[derive(Clone, Debug)]
 pub struct AnomalyStep {
@@ -216,7 +228,9 @@ impl TensorStatistics {
 pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     let (done, anomaly) = find_anomaly(f)?;
     match anomaly {
-        Some(Anomaly { name, op, gradient_of, location, output, inputs, .. }) => {
+        Some(anomaly) => {
+            let subject = anomaly.subject();
+            let Anomaly { name, location, output, inputs, .. } = anomaly;
             let (nans, infinities, numel) = (output.nans, output.infinities, output.shape.numel());
             let found = match (nans, infinities) {
                 (0, n) => format!("{n} infinities"),
@@ -225,8 +239,7 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
             };
             let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let inputs = if inputs.is_empty() { String::new() } else { format!(": {}", inputs.join("; ")) };
-            let part = gradient_of.map_or_else(String::new, |of| format!(", in the gradient of {of},"));
-            let message = format!("{op}{part} made {found} among {numel} elements, of finite inputs{inputs}");
+            let message = format!("{subject} made {found} among {numel} elements, of finite inputs{inputs}");
             let error = Error::new(ErrorKind::Invalid { op: "detect_anomaly", message });
             Err(error.computing(name, location))
         }

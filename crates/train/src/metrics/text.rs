@@ -242,30 +242,28 @@ fn sentences(text: &str) -> Vec<Vec<&str>> {
     text.lines().map(words).collect()
 }
 
-/// The lengths of the longest common subsequences of the first `i` words of `a` and the first `k` of `b`, in
-/// row
-/// `i` and column `k`.
-fn common_lengths(a: &[&str], b: &[&str]) -> Vec<Vec<usize>> {
-    let mut rows = vec![vec![0; b.len() + 1]];
-    for (i, x) in a.iter().enumerate() {
-        let mut row = vec![0; b.len() + 1];
-        for (k, y) in b.iter().enumerate() {
-            row[k + 1] = if x == y { rows[i][k] + 1 } else { rows[i][k + 1].max(row[k]) };
-        }
-        rows.push(row);
+/// The lengths of the longest common subsequences of some words, then `x`, with the first `k` words of `b`,
+/// in column `k`. `above` has those without `x`.
+fn common_lengths(above: &[usize], x: &str, b: &[&str]) -> Vec<usize> {
+    let mut row = vec![0; b.len() + 1];
+    for (k, y) in b.iter().enumerate() {
+        row[k + 1] = if x == *y { above[k] + 1 } else { above[k + 1].max(row[k]) };
     }
-    rows
+    row
 }
 
 fn longest_common_subsequence(a: &[&str], b: &[&str]) -> usize {
-    let rows = common_lengths(a, b);
-    rows[a.len()][b.len()]
+    a.iter().fold(vec![0; b.len() + 1], |above, x| common_lengths(&above, x, b))[b.len()]
 }
 
 /// Marks the words of `reference` that are in a longest common subsequence with `prediction`. If there
 /// are several, it takes torchmetrics' one, whose words come as early in the reference as possible.
 fn mark_common(prediction: &[&str], reference: &[&str], marked: &mut [bool]) {
-    let rows = common_lengths(prediction, reference);
+    // Row `i` is that of the first `i` words of the prediction.
+    let mut rows = vec![vec![0; reference.len() + 1]];
+    for (i, x) in prediction.iter().enumerate() {
+        rows.push(common_lengths(&rows[i], x, reference));
+    }
     let (mut i, mut k) = (prediction.len(), reference.len());
     while i > 0 && k > 0 {
         if prediction[i - 1] == reference[k - 1] {

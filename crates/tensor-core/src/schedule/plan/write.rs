@@ -275,7 +275,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let mut regions: SmallVec<[(Layout, Layout); 4]> = SmallVec::new();
             let whole = Layout::contiguous(item.node.shape.clone());
             concatenated(analysis, i, &whole, &mut sources, &mut regions);
-            let shape = divided(&item.node.shape, &mut regions);
+            let shape = divided(&item.node.shape, &mut regions).unwrap_or_else(|| item.node.shape.clone());
             Kernel::copy(dtype, shape, false, regions)
         }
         // A decoding copy of an operand in blocks, over the shape that it reads.
@@ -357,32 +357,27 @@ fn concatenated(
     }
 }
 
-/// The shape of a concatenation over which its regions are boxes: where parts divide the last axis into
-/// pieces of one length, so does the shape, and so do the other parts, if they can.
-fn divided(shape: &Shape, regions: &mut [(Layout, Layout)]) -> Shape {
-    let lead = shape.rank().saturating_sub(1);
+/// The shape of a concatenation over which its regions are boxes, if parts divide the last axis into pieces
+/// of one length: the shape with that axis divided, as those of the other parts then are. None if there is
+/// no such part, or another one cannot be divided.
+fn divided(shape: &Shape, regions: &mut [(Layout, Layout)]) -> Option<Shape> {
+    let lead = shape.rank().checked_sub(1)?;
     let of_more_axes = regions.iter().map(|(to, _)| to.shape()).find(|to| to.rank() == shape.rank() + 1);
-    let Some(piece) = of_more_axes.map(|to| to[lead + 1]).filter(|&piece| piece > 0) else {
-        return shape.clone();
-    };
+    let piece = of_more_axes.map(|to| to[lead + 1]).filter(|&piece| piece > 0)?;
     let divide = |shape: &Shape| -> Option<Shape> {
         let pieces = (shape[lead].is_multiple_of(piece)).then_some(shape[lead] / piece)?;
         Some(shape[..lead].iter().copied().chain([pieces, piece]).collect())
     };
-    let all: Option<Vec<(Layout, Layout)>> = regions
+    let whole = divide(shape)?;
+    let all: Vec<(Layout, Layout)> = regions
         .iter()
         .map(|(to, from)| match to.shape().rank() == shape.rank() {
             true => divide(to.shape()).and_then(|over| Some((to.reshape(&over)?, from.reshape(&over)?))),
             false => (to.shape()[lead + 1] == piece).then(|| (to.clone(), from.clone())),
         })
-        .collect();
-    match (all, divide(shape)) {
-        (Some(all), Some(shape)) => {
-            regions.clone_from_slice(&all);
-            shape
-        }
-        _ => shape.clone(),
-    }
+        .collect::<Option<_>>()?;
+    regions.clone_from_slice(&all);
+    Some(whole)
 }
 
 /// The kernels of a sort: the indices in order, and the values gathered by them.
