@@ -15,6 +15,7 @@ use std::{
 use clap::Parser;
 use common::{Outcome, holds};
 use taper::{
+    optim::{LrScheduler, OneCycleConfig, OneCycleLr},
     prelude::*,
     train::metrics::{Average, ConfusionMatrix},
 };
@@ -26,7 +27,7 @@ struct Options {
     #[arg(long, default_value = "auto")]
     device: String,
     /// Training steps, with 16 new pictures each
-    #[arg(long, default_value_t = 160)]
+    #[arg(long, default_value_t = 240)]
     steps: usize,
 }
 
@@ -110,13 +111,17 @@ fn run(options: &Options) -> Outcome {
     let mut model = UNet::new(3, &rng)?;
     model.to(&device)?;
     let rng = rng.on(&device);
-    let mut adam = Adam::new(model.parameters(), AdamConfig { lr: 5e-3, ..Default::default() });
+    let mut adam = Adam::new(model.parameters(), AdamConfig::default());
+    // The rate ends near zero: the running statistics of the batch norms then belong to weights that rest.
+    let cycle = OneCycleConfig { max_lr: 1e-2, total_steps: options.steps as u64, ..Default::default() };
+    let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adam);
     for step in 1..=options.steps {
         let (pictures, classes) = shapes(16, &rng)?;
         adam.zero_grad();
         let loss = cross_entropy(&model.forward(&pictures)?, &classes)?;
         loss.backward()?;
         adam.step()?;
+        schedule.step(&mut adam)?;
         if step % 20 == 0 {
             writeln!(io::stdout(), "step {step}: loss {:.4}", loss.item_f64()?)?;
         }
