@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// With the counts, a line for each kind of kernel, and one for each line of a program that it runs for
     #[arg(long, requires = "count")]
     pub(crate) kernels: bool,
+    /// With the counts, each launch in its order, with its index space, line and program
+    #[arg(long, requires = "count")]
+    pub(crate) launches: bool,
     /// In place of the counts, how long the host takes for a call of each case: to build the graph, plan it,
     /// and record its dispatches. Give it a release build
     #[arg(long, requires = "count", conflicts_with_all = ["check", "write", "kernels"])]

@@ -84,6 +84,11 @@ pub(crate) fn run(args: &Args, cases: Vec<Case>) -> Result<()> {
     } else {
         print!("{}", table::text(&rows));
     }
+    if args.launches {
+        for case in &counted {
+            print!("{}", launches(case, &device).map_err(|error| named(case, error))?);
+        }
+    }
     if args.kernels {
         for (case, row) in counted.iter().zip(&rows) {
             print!("{}{}", row.by_kernel(), by_line(case, &device).map_err(|error| named(case, error))?);
@@ -132,6 +137,24 @@ fn count(case: &Case, device: &Device) -> Result<Row> {
     drop((call, last));
     device.empty_cache();
     Ok(Row { case: case.name.clone(), counts, least_bytes })
+}
+
+/// The launches of a case's call, in order.
+fn launches(case: &Case, device: &Device) -> Result<String> {
+    let (mut call, mut last, _) = warmed_up(case, device)?;
+    let profile = taper::inspect::profile(|| once(&mut call, &mut last))?;
+    let mut text = format!("{}\n", case.name);
+    for (number, run) in profile.runs.iter().enumerate() {
+        let (space, bytes) = (&run.space, run.bytes_read + run.bytes_written);
+        let (file, line) = (run.location.file(), run.location.line());
+        let (kernel, op) = (run.kernel, run.op);
+        let _ =
+            writeln!(text, "{number}: {kernel} for {op} over {space}, {} KiB, {file}:{line}", bytes / 1024);
+        for instruction in run.program.iter().flat_map(|program| program.lines()) {
+            let _ = writeln!(text, "    {instruction}");
+        }
+    }
+    Ok(text)
 }
 
 /// The launches of a case's call by kernel, operation and line, those with the most bytes first.
