@@ -1,7 +1,10 @@
 //! Normalization: layer, root-mean-square, group, batch and instance norm. Along rows, the scheduler makes
 //! one kernel of each.
 
-use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, autocast, caller_line, traced};
+use autograd::{Function, apply};
+use tensor_core::{
+    Argument, DType, Error, Result, Shape, Tensor, autocast, caller_line, is_grad_enabled, traced,
+};
 
 use super::conv::alike;
 
@@ -247,30 +250,26 @@ pub(crate) fn batch_norm_by(
                 );
                 return Err(Error::invalid(op, message));
             }
-            let [mean, var] = if input.dims()[2..].iter().product::<usize>() >= LONG {
-                channel_moments(&wide)?
-            } else {
-                let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
-                let mean = wide.mean_axis(axes.as_slice(), true)?;
-                let var = variance(&wide, &mean, &axes)?;
-                [mean.reshape([channels])?, var.reshape([channels])?]
-            };
+            let [mean, var] = batch_moments(&wide.detach())?;
             if let Some([running_mean, running_var]) = running
                 && training
             {
                 let unbiased = count as f64 / (count as f64 - 1.0);
-                let next_mean = momentum.step(&running_mean.detach(), &mean.detach())?;
-                let batch_var = var.detach().mul_scalar(unbiased);
-                let next_var = momentum.step(&running_var.detach(), &batch_var)?;
+                let next_mean = momentum.step(&running_mean.detach(), &mean)?;
+                let next_var = momentum.step(&running_var.detach(), &var.mul_scalar(unbiased))?;
                 running_mean.assign(&next_mean)?;
                 running_var.assign(&next_var)?;
             }
-            (mean, var)
+            let wide_parameter =
+                |parameter: Option<&Tensor>| parameter.map(|p| p.to_dtype(wide.dtype())).transpose();
+            let parameters = [wide_parameter(weight)?, wide_parameter(bias)?];
+            let by_batch = ByBatch { eps, weight: weight.is_some(), bias: bias.is_some() };
+            let inputs: Vec<&Tensor> =
+                [&wide, &mean, &var].into_iter().chain(parameters.iter().flatten()).collect();
+            return apply(by_batch, &inputs)?.to_dtype(dtype);
         }
     };
-    let [mean, factor] = [along(&mean, input)?, along(&scale(&var, eps, weight)?, input)?];
-    let row_bias = along_channels(bias, input)?;
-    let out = affine(&wide.sub(&mean)?.mul(&factor)?, input, None, row_bias.as_ref())?.to_dtype(dtype)?;
+    let out = by_channel(&wide, [&mean, &var], [weight, bias], eps)?.to_dtype(dtype)?;
     let Some([running_mean, running_var]) = running.filter(|_| !training) else { return Ok(out) };
     let inputs = [Some(input), weight, bias, Some(running_mean), Some(running_var)];
     Ok(traced("batch_norm", inputs, out, || vec![("epsilon", Argument::Float(eps))]))
@@ -426,16 +425,122 @@ fn combined(
     Ok([mean, variance])
 }
 
+/// Whether the channels of `[N, C, …]` have so many elements that they are summed along their axes first.
+fn has_long_channels(x: &Tensor) -> bool {
+    x.dims()[2..].iter().product::<usize>() >= LONG
+}
+
+/// One number for each channel of each sample, `[N, C, 1…]`, with the samples of a channel as a row `[C, N]`:
+/// one kernel then reduces several of them, and computes what follows.
+#[track_caller]
+fn samples_as_rows(local: &Tensor) -> Result<Tensor> {
+    local.reshape([local.dims()[0], local.dims()[1]])?.transpose(0, 1)
+}
+
 /// The mean and variance of each channel of `[N, C, …]` over the batch, `[C]`.
 #[track_caller]
-fn channel_moments(x: &Tensor) -> Result<[Tensor; 2]> {
-    let (n, channels) = (x.dims()[0], x.dims()[1]);
-    // The samples of a channel are a row, so that one kernel computes both, and what follows of them.
-    let by_channel = |local: &Tensor| local.reshape([n, channels])?.transpose(0, 1);
-    let [mean, variance] = local_moments(x)?;
-    let [mean, variance] =
-        combined([&by_channel(&mean)?, &by_channel(&variance)?], |local| local.mean_axis(1, true))?;
-    Ok([mean.reshape([channels])?, variance.reshape([channels])?])
+fn batch_moments(x: &Tensor) -> Result<[Tensor; 2]> {
+    let [mean, variance] = if has_long_channels(x) {
+        let [mean, variance] = local_moments(x)?;
+        combined([&samples_as_rows(&mean)?, &samples_as_rows(&variance)?], |local| local.mean_axis(1, true))?
+    } else {
+        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+        let mean = x.mean_axis(axes.as_slice(), true)?;
+        let variance = variance(x, &mean, &axes)?;
+        [mean, variance]
+    };
+    Ok([mean.reshape([x.dims()[1]])?, variance.reshape([x.dims()[1]])?])
+}
+
+/// The sum over each channel of `[N, C, …]`, `[C]`.
+#[track_caller]
+fn channel_sum(x: &Tensor) -> Result<Tensor> {
+    let sums = if has_long_channels(x) {
+        let axes: Vec<usize> = (2..x.rank()).collect();
+        samples_as_rows(&x.sum_axis(axes, true)?)?.sum_axis(1, true)?
+    } else {
+        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+        x.sum_axis(axes, true)?
+    };
+    sums.reshape([x.dims()[1]])
+}
+
+/// (x − mean) / √(variance + eps) · weight + bias, all but x `[C]`.
+#[track_caller]
+fn by_channel(
+    x: &Tensor,
+    [mean, variance]: [&Tensor; 2],
+    [weight, bias]: [Option<&Tensor>; 2],
+    eps: f64,
+) -> Result<Tensor> {
+    let [mean, factor] = [along(mean, x)?, along(&scale(variance, eps, weight)?, x)?];
+    affine(&x.sub(&mean)?.mul(&factor)?, x, None, along_channels(bias, x)?.as_ref())
+}
+
+/// [`by_channel`] with the moments of the batch. The inputs are x, its mean and variance, and then the weight
+/// and the bias that there are.
+///
+/// With the gradient g, r = 1 / √(variance + eps), d = x − mean and n elements of a channel, the gradient of x
+/// is r·weight·(g − Σg / n − d·r²·Σ(g·d) / n): two sums over each channel, which are those of the bias and,
+/// but for a factor, of the weight.
+#[derive(Debug)]
+struct ByBatch {
+    eps: f64,
+    weight: bool,
+    bias: bool,
+}
+
+impl ByBatch {
+    /// The weight and the bias among the inputs.
+    fn parameters<'a>(&self, inputs: &[&'a Tensor]) -> [Option<&'a Tensor>; 2] {
+        let mut rest = inputs[3..].iter().copied();
+        [self.weight, self.bias].map(|has| if has { rest.next() } else { None })
+    }
+}
+
+impl Function for ByBatch {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "BatchNorm"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        by_channel(inputs[0], [inputs[1], inputs[2]], self.parameters(inputs), self.eps)
+    }
+
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        _output: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let given: Vec<&Tensor> = inputs.iter().collect();
+        let (x, [weight, _]) = (&inputs[0], self.parameters(&given));
+        // Second derivatives are also those of the moments.
+        let [mean, variance] = match is_grad_enabled() {
+            true => batch_moments(x)?,
+            false => [inputs[1].clone(), inputs[2].clone()],
+        };
+        let distance = x.sub(&along(&mean, x)?)?;
+        let sum = channel_sum(gradient)?;
+        let product = channel_sum(&gradient.mul(&distance)?)?;
+        let root = variance.add_scalar(self.eps).rsqrt();
+        let factor = scale(&variance, self.eps, weight)?;
+        let share = 1.0 / (x.numel() / x.dims()[1]) as f64;
+        let level = factor.mul(&sum)?.mul_scalar(share);
+        let slope = factor.mul(&root.powi(2))?.mul(&product)?.mul_scalar(share);
+        let of_x = gradient
+            .mul(&along(&factor, x)?)?
+            .sub(&along(&level, x)?)?
+            .sub(&distance.mul(&along(&slope, x)?)?)?;
+        let of_weight = product.mul(&root)?;
+        let of_parameters = [(self.weight, of_weight), (self.bias, sum)];
+        let of_parameters = of_parameters.into_iter().filter(|(has, _)| *has).map(|(_, of)| Some(of));
+        Ok([Some(of_x), None, None].into_iter().chain(of_parameters).collect())
+    }
 }
 
 /// The mean and variance of each group of channels of `[N, C, …]`, `[N, C, 1…]`.

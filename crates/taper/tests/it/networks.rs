@@ -278,6 +278,8 @@ fn norms_have_their_derivatives_and_refuse_what_does_not_fit() {
         let batch =
             |t: &[Tensor]| f::batch_norm(&t[0], None, None, Some(&t[1]), Some(&t[2]), true, 0.1, 1e-5);
         gradgradcheck(batch, &all).unwrap();
+        // Long channels are summed for each sample first.
+        gradgradcheck(batch, &[made(&[2, 3, 4, 5], 6), made(&[3], 7), made(&[3], 8)]).unwrap();
         let image = made(&[2, 4, 3], 4);
         gradcheck(|t| f::instance_norm(&t[0], None, None, None, None, true, 0.1, 1e-5), &[image]).unwrap();
     }
