@@ -561,6 +561,37 @@ impl<const D: usize> Pool<D> {
         found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
     }
 
+    /// Whether each element of the input is in one window.
+    fn covers(&self) -> bool {
+        (0..D).all(|axis| {
+            self.stride[axis] == self.window[axis]
+                && self.dilation[axis] == 1
+                && self.padding[axis] == (0, 0)
+                && self.sizes[axis] == self.outputs[axis] * self.window[axis]
+        })
+    }
+
+    /// The gradient of maxima at these flat indices, if the windows cover the input: each element takes that of
+    /// its window if the index is its own. Nothing is added, so that no scatter is needed.
+    #[track_caller]
+    fn spread(&self, gradient: &Tensor, indices: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
+        let lead = &gradient.dims()[..2];
+        let in_windows = |lead: &[usize], sizes: [usize; D]| -> Shape {
+            let along = (0..D).flat_map(|axis| [self.outputs[axis], sizes[axis]]);
+            lead.iter().copied().chain(along).collect()
+        };
+        let once = in_windows(lead, [1; D]);
+        let count: usize = self.sizes.iter().product();
+        let device = gradient.device();
+        let own =
+            Tensor::arange(0, count, 1, (indices.dtype(), &device))?.reshape(in_windows(&[], self.window))?;
+        let nothing = Tensor::full(Shape::scalar(), 0, (gradient.dtype(), &device))?;
+        let taken = indices.reshape(once.clone())?.eq(&own)?;
+        let shape: Shape = lead.iter().chain(&self.sizes).copied().collect();
+        taken.where_cond(&gradient.reshape(once)?, &nothing)?.reshape(shape)
+    }
+
     /// The greatest element of each window and its flat index in its channel, if the device has a kernel for
     /// it.
     #[track_caller]
@@ -684,6 +715,9 @@ impl<const D: usize> Function for Maxima<D> {
     ) -> Result<Vec<Option<Tensor>>> {
         let x = &inputs[0];
         let Some(gradient) = gradient else { return Ok(vec![None]) };
+        if self.0.covers() {
+            return Ok(vec![Some(self.0.spread(gradient, &indices.detach())?)]);
+        }
         let lines = |t: &Tensor| {
             let per = t.dims()[2..].iter().product::<usize>();
             t.reshape([t.dims()[0], t.dims()[1], per])
