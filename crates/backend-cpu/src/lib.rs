@@ -130,6 +130,7 @@ impl CpuBackend {
                     max_instrs: 256,
                     max_row: 1 << 17,
                     max_epilogue: 64,
+                    min_framed_bytes: 1,
                 },
             },
             isa,

@@ -40,6 +40,7 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
             max_instrs: 128,
             max_row: 1 << 14,
             max_epilogue: 16,
+            min_framed_bytes: 4,
         },
     };
     Capabilities {

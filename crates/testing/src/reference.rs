@@ -86,6 +86,7 @@ fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Refe
                 max_instrs: 32,
                 max_row: 64,
                 max_epilogue: 16,
+                min_framed_bytes: 1,
             },
         },
         live: Arc::default(),
@@ -170,9 +171,16 @@ impl Backend for Reference {
         for ((mut result, output), spec) in
             results.into_iter().zip(launch.outputs).zip(&launch.kernel.outputs)
         {
-            let wanted = (spec.shape.numel(), spec.dtype);
+            let wanted = (spec.stored(), spec.dtype);
             assert_eq!((output.numel(), output.dtype()), wanted, "{}", launch.kernel.name());
             result.iter_mut().for_each(|v| *v = v.cast(spec.dtype));
+            if let Some(frame) = spec.frame {
+                let (layout, elements) = (frame.layout(&spec.shape), std::mem::take(&mut result));
+                result = vec![Scalar::Int(0).cast(spec.dtype); spec.stored()];
+                for (at, element) in indices(&spec.shape).iter().zip(elements) {
+                    result[offset(&layout, at)] = element;
+                }
+            }
             *memory(output).data.lock().unwrap() = result;
         }
         Ok(())

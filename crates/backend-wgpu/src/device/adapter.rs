@@ -136,6 +136,7 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         max_row: 1 << 14,
         // The epilogue is repeated for each result that an invocation keeps in registers.
         max_epilogue: 16,
+        min_framed_bytes: 4,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::{by_index, copy},
+    kernels::{by_index, copy, frame::Frames},
 };
 
 /// For each input, the output whose buffer it shares, if there is one.
@@ -58,6 +58,7 @@ pub(crate) fn dispatches(
         (&program.instrs[..], &program.outputs[..], &operands[..], &aliases[..])
         && program.inputs[0] == program.dtypes[0]
         && kernel.operands[0].format.is_none()
+        && !kernel.is_framed()
         && let Some(copied) = copy::transposed("map", layout, program.inputs[0])
     {
         return Ok(copied.into());
@@ -98,7 +99,7 @@ pub(crate) fn dispatches(
 
     let mut d = Dispatch::new("map");
     d.params.size("total", total);
-    if packs {
+    if packs || kernel.is_framed() {
         d.params.size("numel", numel);
     }
     if first > 0 {
@@ -147,15 +148,17 @@ pub(crate) fn dispatches(
         };
         loads.push(Load::Element { buffer, at, reach });
     }
-    for (o, &dtype) in outputs.iter().enumerate() {
-        let elements = Elements::of(dtype).in_fours(unit == 4 && storage_size(dtype) <= 4);
-        d.bind(format!("out{o}"), elements, true, Resource::Output(o));
-    }
     let squares = strided_axis(shape, strides).filter(|_| !vectors && (in_fours || unit == 1));
     d.workgroups = match squares {
         Some(axis) => squares_along(&space_shape, axis, &mut d.params),
         None => total.div_ceil(256),
     };
+    let frames = Frames::new(kernel, d.workgroups * 256, &mut d);
+    for (o, &dtype) in outputs.iter().enumerate() {
+        let vectors = unit == 4 && storage_size(dtype) <= 4 && !frames.has(o);
+        let elements = Elements::of(dtype).in_fours(vectors);
+        d.bind(format!("out{o}"), elements, true, Resource::Output(o));
+    }
     let from = if first == 0 { "" } else { "params.first + " };
     let (ordered, unravel) =
         (in_fours || unit == 1, if coordinates { space.unravel("u") } else { String::new() });
@@ -176,6 +179,7 @@ pub(crate) fn dispatches(
         });
     }
     d.code.entry(256, |c| {
+        frames.zeros(|o| outputs[o], 256, c);
         match squares {
             Some(_) => in_squares(c),
             None => c.bind("u", "workgroup_index * 256u + local_index"),
@@ -234,7 +238,12 @@ pub(crate) fn dispatches(
         for (o, &dtype) in outputs.iter().enumerate() {
             let field = if outputs.len() > 1 { format!(".o{o}") } else { String::new() };
             if unit == 1 {
-                c.line(format_args!("store_out{o}(u, y0{field});"));
+                c.line(format_args!("store_out{o}({}, y0{field});", frames.place(o, "u")));
+                continue;
+            }
+            if frames.has(o) {
+                let four = [0, 1, 2, 3].map(|e| format!("y{e}{field}"));
+                frames.store_four(o, "u * 4u", four, Some("params.numel"), c);
                 continue;
             }
             let all = [0, 1, 2, 3].map(|e| format!("y{e}{field}")).join(", ");

@@ -13,6 +13,7 @@ pub(crate) mod custom;
 pub(crate) mod epilogue;
 pub(crate) mod few_rows;
 pub(crate) mod fold;
+mod frame;
 pub(crate) mod gather;
 pub(crate) mod group;
 pub(crate) mod map;

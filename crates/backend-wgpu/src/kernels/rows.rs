@@ -27,6 +27,7 @@ use crate::{
     kernels::{
         by_index,
         fold::{Fold, combined, loop_steps, mean},
+        frame::Frames,
         rows_held::{Held, Row},
     },
 };
@@ -95,18 +96,24 @@ pub(crate) fn dispatches(
         d.bind(format!("in{k}"), elements, false, Resource::Input(k));
     }
     by_index::load_functions(&kernel.operands, program, &mut d);
+    let together = if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP / lanes };
+    let size = if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP };
+    d.workgroups = rows.div_ceil(together);
+    let frames = Frames::new(kernel, d.workgroups * size, &mut d);
     for o in 0..program.outputs.len() {
         let dtype = program.output_dtype(o);
         let in_vectors = held.as_ref().is_some_and(Held::stores_vectors);
-        let vectors = in_vectors && !code.is_per_row(o) && storage_size(dtype) <= 4;
+        let vectors = in_vectors && !code.is_per_row(o) && storage_size(dtype) <= 4 && !frames.has(o);
         let elements = Elements::of(dtype).in_fours(vectors || (in_fours && is_packed(dtype)));
         d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
     let (unravel, later) = (in_row.unravel("j"), first > 0);
-    let writer = Writer { program, capabilities, direct, rows: code, held, steps, unravel, later, in_fours };
+    let writer =
+        Writer { program, capabilities, direct, rows: code, held, steps, unravel, later, in_fours, frames };
     let phases = writer.write(length, &mut d)?;
 
-    d.code.entry(if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP }, |c| {
+    d.code.entry(size, |c| {
+        writer.frames.zeros(|o| program.output_dtype(o), size, c);
         if direct {
             c.bind("row", "workgroup_index * 64u + local_index");
             c.return_if("row >= params.rows");
@@ -124,9 +131,7 @@ pub(crate) fn dispatches(
         c.append(bases.text());
         c.append(phases.text());
     });
-    let together = if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP / lanes };
     d.work = together * length.max(1) * writer.work();
-    d.workgroups = rows.div_ceil(together);
     Ok(d.into())
 }
 
@@ -153,6 +158,7 @@ struct Writer<'a> {
     later: bool,
     /// Whether rows begin at multiples of four elements of an output.
     in_fours: bool,
+    frames: Frames,
 }
 
 impl Writer<'_> {
@@ -249,8 +255,8 @@ impl Writer<'_> {
             return Ok(());
         }
         if let Some(held) = &self.held {
-            let Writer { program, capabilities, steps, unravel, later, .. } = self;
-            let row = Row { program, capabilities, steps, unravel, later: *later };
+            let Writer { program, capabilities, steps, unravel, later, frames, .. } = self;
+            let row = Row { program, capabilities, steps, unravel, later: *later, frames };
             return row.unrolled(held, phase, &wanted, &due, c);
         }
         let all: Vec<&Fold> = wanted.iter().map(|(fold, _)| *fold).collect();
@@ -315,7 +321,10 @@ impl Writer<'_> {
             let stored = formulas::store(dtype, &format!("r{r}"));
             match is_packed(dtype) {
                 true => c.set(format_args!("four{o}[j - begin]"), stored),
-                false => c.line(format_args!("store_out{o}(at + j, {stored});")),
+                false => {
+                    let place = self.frames.place(o, "at + j");
+                    c.line(format_args!("store_out{o}({place}, {stored});"));
+                }
             }
         }
         wanted.iter().for_each(|(fold, a)| fold.add(&format!("r{a}"), c));

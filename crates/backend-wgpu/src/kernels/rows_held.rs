@@ -15,7 +15,7 @@ use crate::{
         formulas,
         wgsl::Code,
     },
-    kernels::fold::Fold,
+    kernels::{fold::Fold, frame::Frames},
 };
 
 /// The most groups of four elements of an invocation.
@@ -147,6 +147,7 @@ pub(super) struct Row<'a> {
     pub(super) unravel: &'a str,
     /// Whether flat positions start at a parameter.
     pub(super) later: bool,
+    pub(super) frames: &'a Frames,
 }
 
 impl Row<'_> {
@@ -197,7 +198,8 @@ impl Row<'_> {
                         if held.fours {
                             c.set(format_args!("{}.{field}", four(o)), stored);
                         } else {
-                            c.when("valid", |c| c.line(format_args!("store_out{o}(at + own_j, {stored});")));
+                            let place = self.frames.place(o, "at + own_j");
+                            c.when("valid", |c| c.line(format_args!("store_out{o}({place}, {stored});")));
                         }
                     }
                 });
@@ -206,6 +208,11 @@ impl Row<'_> {
                 let j = format!("(l + {g}u * params.lanes) * 4u");
                 c.when(format_args!("{j} < end"), |c| {
                     for &(o, _) in due {
+                        if self.frames.has(o) {
+                            let elements = FIELDS.map(|field| format!("{}.{field}", four(o)));
+                            self.frames.store_four(o, &format!("at + {j}"), elements, None, c);
+                            continue;
+                        }
                         c.line(format_args!("store4_out{o}(at + {j}, {});", four(o)));
                     }
                 });

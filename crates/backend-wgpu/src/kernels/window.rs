@@ -73,7 +73,8 @@ pub(crate) fn dispatches(
 }
 /// A map with merged axes: fewer and longer axes need fewer pieces.
 fn merged(kernel: &Kernel) -> Option<Kernel> {
-    let Body::Map(program) = &kernel.body else { return None };
+    // A frame is around axes that must stay apart.
+    let (Body::Map(program), false) = (&kernel.body, kernel.is_framed()) else { return None };
     let layouts = kernel.layouts();
     let strides: SmallVec<[&[isize]; 8]> = layouts.iter().map(Layout::strides).collect();
     let merged = collapse(&kernel.space, &strides);

@@ -626,7 +626,7 @@ impl<const D: usize> Function for Transposed<D> {
         }
         // Placed along all axes before windows are taken along any: a copy of windows would repeat their
         // elements.
-        let mut x = place(&of.grouped(inputs[0], 1)?, 3, &places)?;
+        let mut x = of.grouped(&place(inputs[0], 2, &places)?, 1)?;
         for (axis, (&taps, &dilation)) in counts_of_taps.iter().zip(&of.dilation).enumerate() {
             x = x.windows(3 + axis, taps, 1, dilation)?;
         }

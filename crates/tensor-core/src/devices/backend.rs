@@ -276,6 +276,9 @@ pub struct Limits {
     /// it stores them, if it has many; 0 if the backend runs it as a separate kernel.
     /// [`Limits::max_epilogue_of`] has the limit for few.
     pub max_epilogue: usize,
+    /// Bytes of the smallest elements that a map or a row kernel may store in a [`crate::kernel::Frame`];
+    /// `usize::MAX` if the backend has none.
+    pub min_framed_bytes: usize,
 }
 
 impl Limits {

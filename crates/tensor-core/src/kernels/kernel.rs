@@ -296,6 +296,36 @@ impl Operand {
     }
 }
 
+/// Zeros around the elements of an output, as a convolution with padding reads them: the elements are a box
+/// of a larger row-major buffer, which is zero elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// The zeros before the first element along the last two axes.
+    pub before: [usize; 2],
+    /// The zeros after the last element along them.
+    pub after: [usize; 2],
+}
+
+impl Frame {
+    /// The sizes of the buffer, for elements of `shape`, which has two axes at least.
+    pub fn outer(&self, shape: &Shape) -> Shape {
+        let lead = shape.rank().saturating_sub(2);
+        let size = |(axis, &n): (usize, &usize)| match axis.checked_sub(lead) {
+            Some(k) => self.before[k] + n + self.after[k],
+            None => n,
+        };
+        shape.iter().enumerate().map(size).collect()
+    }
+
+    /// The layout of the elements in the buffer.
+    pub fn layout(&self, shape: &Shape) -> Layout {
+        let lead = shape.rank().saturating_sub(2);
+        let whole = Layout::contiguous(self.outer(shape));
+        (lead..shape.rank())
+            .fold(whole, |layout, axis| layout.slice(axis, self.before[axis - lead], shape[axis], 1))
+    }
+}
+
 /// An output of a kernel: a row-major buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Output {
@@ -303,6 +333,9 @@ pub struct Output {
     pub dtype: DType,
     /// The sizes.
     pub shape: Shape,
+    /// The zeros around the elements, if there are any; only in a [`Body::Map`] and a [`Body::Rows`], of an
+    /// output over the whole space. The buffer has [`Output::stored`] elements.
+    pub frame: Option<Frame>,
     /// For each output axis, the corresponding axis of the index space, in ascending order. The other
     /// axes of the space are reduced.
     pub axes: SmallVec<[usize; 5]>,
@@ -311,13 +344,18 @@ pub struct Output {
 impl Output {
     /// An output over all axes of a space.
     fn whole(dtype: DType, shape: &Shape) -> Output {
-        Output { dtype, shape: shape.clone(), axes: (0..shape.rank()).collect() }
+        Output { dtype, shape: shape.clone(), frame: None, axes: (0..shape.rank()).collect() }
     }
 
     /// An output over the axes of `space` that are not in `reduced`.
     fn over(dtype: DType, space: &Shape, reduced: &[usize]) -> Output {
         let axes: SmallVec<[usize; 5]> = (0..space.rank()).filter(|axis| !reduced.contains(axis)).collect();
-        Output { dtype, shape: axes.iter().map(|&axis| space[axis]).collect(), axes }
+        Output { dtype, shape: axes.iter().map(|&axis| space[axis]).collect(), frame: None, axes }
+    }
+
+    /// The number of elements of its buffer.
+    pub fn stored(&self) -> usize {
+        self.frame.map_or_else(|| self.shape.numel(), |frame| frame.outer(&self.shape).numel())
     }
 
     /// The strides of the output over a space of this rank: 0 along axes that the output lacks.
@@ -709,6 +747,17 @@ impl Kernel {
         self
     }
 
+    /// The kernel with zeros around some outputs.
+    pub fn with_frames(mut self, frames: impl IntoIterator<Item = Option<Frame>>) -> Kernel {
+        self.outputs.iter_mut().zip(frames).for_each(|(output, frame)| output.frame = frame);
+        self
+    }
+
+    /// Whether an output has zeros around it.
+    pub fn is_framed(&self) -> bool {
+        self.outputs.iter().any(|output| output.frame.is_some())
+    }
+
     /// Whether it only copies one operand, in blocks or not, into its output.
     pub fn is_copy(&self) -> bool {
         match &self.body {
@@ -763,9 +812,10 @@ impl Kernel {
     /// gives partial sums.
     ///
     /// `None` if parts along the axis are not independent: a cumulative operation, a sort or an
-    /// arg-reduction along it, rows cut within a row, copies, and custom kernels.
+    /// arg-reduction along it, rows cut within a row, outputs in frames, copies, and custom kernels.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
         match &self.body {
+            _ if self.is_framed() => return None,
             Body::Map(_) | Body::Reduce { .. } | Body::Contract(_) | Body::Gather { .. } => {}
             Body::Rows { row_axes, .. } if axis + row_axes < self.space.rank() => {}
             Body::ArgReduce { axis: along, .. }

@@ -63,7 +63,7 @@ impl Kernel {
     /// The bytes of its outputs.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
-        self.outputs.iter().map(|output| (output.shape.numel() * output.dtype.size()) as u64).sum()
+        self.outputs.iter().map(|output| (output.stored() * output.dtype.size()) as u64).sum()
     }
 }
 

@@ -147,9 +147,17 @@ impl Check<'_> {
         for (o, (storage, output)) in launch.outputs.iter().zip(&kernel.outputs).enumerate() {
             let (found, room, dtype) = (storage.dtype(), storage.numel(), output.dtype);
             self.that(found == dtype, || format!("output {o} is written as {dtype} and holds {found}"))?;
-            let numel = output.shape.checked_numel();
+            let numel = output.shape.checked_numel().map(|_| output.stored());
             self.that(numel.is_some_and(|numel| numel <= room), || {
                 format!("output {o} is of shape {}, and its buffer has {room} elements", output.shape)
+            })?;
+            let may_be_framed =
+                matches!(kernel.body, Body::Map(_) | Body::Rows { .. }) && output.shape == kernel.space;
+            self.that(output.frame.is_none() || may_be_framed && output.shape.rank() >= 2, || {
+                format!(
+                    "output {o} of shape {} has a frame, which needs a whole space of two axes",
+                    output.shape
+                )
             })?;
             self.follows_space(o, output)?;
         }

@@ -13,7 +13,7 @@ use crate::{
     base::shape::Shape,
     elements::dtype::DType,
     graph::{node::View, op::Op},
-    kernels::{blocks::BlockFormat, layout::Layout},
+    kernels::{blocks::BlockFormat, kernel::Frame, layout::Layout},
     schedule::{collect::Item, failure::refusal},
 };
 
@@ -66,6 +66,8 @@ pub(super) struct Analysis<'a> {
     /// The place of the value of a ready, materialised or view item: an item with a buffer, and a layout
     /// over it.
     pub(super) places: Vec<Option<(u32, Layout)>>,
+    /// The zeros around the elements of the item's buffer, which paddings of the item read.
+    pub(super) frames: Vec<Option<Frame>>,
     /// For each item, the fused gather that it is or is a view of.
     pub(super) gather_of: Vec<u32>,
     /// The access to such an item.

@@ -69,7 +69,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
         let mut unread = SmallVec::new();
         for (&result, output) in draft.results.iter().zip(&draft.kernel.outputs) {
             // Only maps work in place.
-            let reusable = matches!(draft.kernel.body, Body::Map(_))
+            let reusable = (matches!(draft.kernel.body, Body::Map(_)) && output.frame.is_none())
                 .then(|| {
                     let (kernel, sources) = (&draft.kernel, &draft.sources);
                     reusable_input(analysis, kernel, sources, &kept, &taken, output.dtype, &ends)
@@ -80,7 +80,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
                     taken.push(draft.sources[input]);
                     Output::Reused { input: input as u32 }
                 }
-                None => Output::Fresh { dtype: output.dtype, numel: output.shape.numel() },
+                None => Output::Fresh { dtype: output.dtype, numel: output.stored() },
             });
             let is_read = last_read[result as usize] != NONE;
             if let ([item], false) = (stores_by_source[result as usize].as_slice(), is_read) {

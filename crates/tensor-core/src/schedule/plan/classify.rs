@@ -44,6 +44,7 @@ pub(super) fn classify(items: &[Item]) -> Analysis<'_> {
         single: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
+        frames: vec![None; n],
         gather_of: vec![NONE; n],
         gathered: vec![None; n],
     }

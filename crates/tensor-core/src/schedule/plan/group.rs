@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     analysis::{Analysis, Class, NONE},
+    frame::are_in_one_binding,
     layouts::{is_per_row, numbers_rows, over_space},
     parts::Parts,
     reasons::Separation,
@@ -52,6 +53,7 @@ impl Group {
         // of the row, so it must not depend on the position.
         let Some(k) = self.row_axes else { return false };
         new.row_axes.is_none()
+            && analysis.frames[new.root as usize].is_none()
             && is_per_row(&new.shape, &self.shape, k)
             && !new.parts.is_positional(analysis)
             && self.reads_own(new, analysis)
@@ -113,7 +115,11 @@ pub(super) fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limit
             }
             let mut both = theirs.clone();
             both.join(&new.parts, &groups[g].roots, analysis);
-            both.fits(analysis, limits).then_some((g, both))
+            let mut roots = groups[g].roots.iter().chain([&i]);
+            let is_framed = roots.any(|&root| analysis.frames[root as usize].is_some());
+            let fits = both.fits(analysis, limits)
+                && (!is_framed || are_in_one_binding(analysis, &both.loads, limits));
+            fits.then_some((g, both))
         });
         match joined {
             Some((g, both)) => {

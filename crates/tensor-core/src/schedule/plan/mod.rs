@@ -15,6 +15,7 @@ mod assemble;
 mod classify;
 mod epilogue;
 mod fit;
+mod frame;
 mod gather;
 mod group;
 mod layouts;
@@ -46,6 +47,7 @@ pub(super) fn plan_with_reasons(
     let mut analysis = classify::classify(items);
     materialise::choose_materialised(&mut analysis, limits);
     let parts = fit::fit_limits(&mut analysis, limits);
+    frame::choose_frames(&mut analysis, &parts, limits);
     place::find_places(&mut analysis);
     place::refuse_blocks(&analysis)?;
     let groups = group::group(&mut analysis, &parts, limits);

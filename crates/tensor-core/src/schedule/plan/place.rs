@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     analysis::{Analysis, Class, NONE},
+    frame,
     gather::Gathered,
     layouts::view,
     reasons::StoreReason,
@@ -38,6 +39,9 @@ pub(super) fn find_places(analysis: &mut Analysis<'_>) {
             Class::Element => own(&item.node.shape),
             Class::Constant if analysis.single[i] => analysis.constant[i]
                 .map(|full| (full, Layout::contiguous(Shape::scalar()).expand(&item.node.shape))),
+            Class::Elementwise if let Some(frame) = analysis.frames[i] => {
+                Some((i as u32, frame.layout(&item.node.shape)))
+            }
             Class::Constant | Class::Elementwise if analysis.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise | Class::Part => None,
             Class::Gathered => {
@@ -60,6 +64,9 @@ pub(super) fn find_places(analysis: &mut Analysis<'_>) {
                         own(&item.node.shape)
                     }
                 }
+            }
+            Class::View if let Some((source, layout)) = frame::padded(analysis, i as u32) => {
+                Some((source, layout))
             }
             Class::View => {
                 let Some((source, base)) = analysis.places[item.inputs[0] as usize].clone() else { continue };

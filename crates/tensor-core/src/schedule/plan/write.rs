@@ -112,8 +112,9 @@ pub(super) fn write_kernels(
                 }
                 None => Kernel::map(shape, inputs, program),
             };
+            let frames = results.iter().map(|&i| analysis.frames[i as usize]);
             drafts.push(Draft {
-                kernel: Box::new(kernel.with_indexed(indexed)),
+                kernel: Box::new(kernel.with_indexed(indexed).with_frames(frames)),
                 sources,
                 scalars,
                 gathers,
