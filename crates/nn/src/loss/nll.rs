@@ -1,5 +1,6 @@
 //! The negative log-likelihood of class labels, which cross-entropy uses.
 
+use autograd::{Function, apply};
 use tensor_core::{DType, Error, ErrorKind, Refusal, Result, Scalar, Shape, Tensor, autocast, caller_line};
 
 use super::Reduction;
@@ -123,16 +124,16 @@ impl<'a> Labels<'a> {
     }
 
     /// As [`Labels::nll`] for the scores' log-softmax, which is not stored: the gradient is one pass over
-    /// the scores.
+    /// the scores. Half types are computed in f32.
     #[track_caller]
     pub(super) fn nll_of_logits(&self, logits: &Tensor) -> Result<Tensor> {
         let _line = caller_line();
-        // The maximum is detached, because its gradient cancels.
-        let greatest = logits.detach().amax(self.axis, true)?;
-        let log_sum = logits.sub(&greatest)?.exp().sum_axis(self.axis, true)?.log();
-        let of_label =
-            logits.gather_for(self.refusal, self.axis, &self.safe.unsqueeze(self.axis)?)?.sub(&greatest)?;
-        self.count(log_sum.sub(&of_label)?.squeeze(self.axis)?)
+        let wide = logits.to_dtype(logits.dtype().compute())?;
+        let (log_sum, greatest) = apply(LogSum { axis: self.axis }, &[&wide])?;
+        let of_label = wide
+            .gather_for(self.refusal, self.axis, &self.safe.unsqueeze(self.axis)?)?
+            .sub(&greatest.detach())?;
+        self.count(log_sum.sub(&of_label)?.squeeze(self.axis)?.to_dtype(logits.dtype())?)
     }
 
     /// Multiplies losses of single labels by the weights of their classes, and sets those of ignored labels
@@ -190,6 +191,40 @@ impl<'a> Labels<'a> {
             (None, None) => return losses.mean().to_dtype(self.dtype),
         };
         losses.sum().div(&weights)?.to_dtype(self.dtype)
+    }
+}
+
+/// s = ln Σ exp(x − m) along an axis, with m = max x, and m itself, which is a constant for gradients: the loss
+/// subtracts it where it was added. The gradient of x, exp(x − m − s), takes both from the forward pass, so
+/// that no matrix of exponentials is stored for it.
+#[derive(Debug)]
+struct LogSum {
+    axis: isize,
+}
+
+impl Function for LogSum {
+    type Output = (Tensor, Tensor);
+
+    fn name(&self) -> &'static str {
+        "LogSumExp"
+    }
+
+    #[track_caller]
+    fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
+        let greatest = inputs[0].amax(self.axis, true)?;
+        Ok((inputs[0].sub(&greatest)?.exp().sum_axis(self.axis, true)?.log(), greatest))
+    }
+
+    #[track_caller]
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        (log_sum, greatest): &(Tensor, Tensor),
+        (gradient, _): &(Option<Tensor>, Option<Tensor>),
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Some(gradient) = gradient else { return Ok(vec![None]) };
+        let shares = inputs[0].sub(&greatest.detach())?.sub(log_sum)?.exp();
+        Ok(vec![Some(shares.mul(gradient)?)])
     }
 }
 

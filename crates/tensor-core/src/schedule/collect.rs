@@ -116,6 +116,7 @@ impl Collector {
         let copies = std::mem::take(&mut self.copies);
         if !self.items.is_empty() && copies.is_empty() {
             self.decide_what_stays();
+            self.see_through_functions();
             self.write_key();
         }
         copies
@@ -299,6 +300,23 @@ impl Collector {
             let item = &mut self.items[i];
             item.store = store;
             item.dies = dies;
+        }
+    }
+
+    /// Makes the readers of a function's result read the node that computes it, so that a function with a
+    /// gradient of its own does not divide the kernels around it.
+    fn see_through_functions(&mut self) {
+        for i in 0..self.items.len() {
+            let (before, rest) = self.items.split_at_mut(i);
+            for input in rest[0].inputs.iter_mut() {
+                let read = &before[*input as usize];
+                if let (Op::TupleElement { .. }, None, &[computed]) =
+                    (&read.node.op, &read.value, &read.inputs[..])
+                    && !before[computed as usize].node.op.is_tuple()
+                {
+                    *input = computed;
+                }
+            }
         }
     }
 
