@@ -22,6 +22,9 @@ use crate::{
 )]
 mod compilers;
 
+/// The bytes of workgroup memory that every adapter has.
+const LEAST_WORKGROUP_BYTES: usize = 16 << 10;
+
 /// The capabilities of a device that supports everything, with kernels of one form.
 pub(crate) fn capabilities(direct: bool) -> Capabilities {
     let info = DeviceInfo {
@@ -47,7 +50,7 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
         direct,
         subgroups: true,
         invocations: 1024,
-        workgroup_bytes: 48 << 10,
+        workgroup_bytes: if direct { LEAST_WORKGROUP_BYTES } else { 48 << 10 },
         binding_bytes: 1 << 30,
         rounds: 1 << 15,
         immediate_bytes: 128,
@@ -59,9 +62,29 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
 }
 
 /// Validates all shaders of a kernel, in both forms and with both kinds of parameters; returns their
-/// number. A kernel that is `Unsupported` counts as zero.
+/// number. A kernel that is `Unsupported` counts as zero. If the tiled form is another one with the least
+/// workgroup memory, that is validated too.
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
-    [true, false].map(|direct| validate_for(kernel, aliases, &capabilities(direct))).iter().sum()
+    let tiled = capabilities(false);
+    let least = Capabilities { workgroup_bytes: LEAST_WORKGROUP_BYTES, ..tiled.clone() };
+    let texts = |capabilities| {
+        crate::kernels::window::dispatches(kernel, aliases, capabilities)
+            .map_or_else(|_| Vec::new(), |made| made.list.iter().map(|d| d.text(true)).collect())
+    };
+    let mut all = vec![capabilities(true), tiled];
+    if texts(&all[1]) != texts(&least) {
+        all.push(least);
+    }
+    all.iter().map(|capabilities| validate_for(kernel, aliases, capabilities)).sum()
+}
+
+/// The bytes of a module's variables in workgroup memory.
+fn workgroup_bytes(module: &naga::Module) -> usize {
+    let mut layouter = naga::proc::Layouter::default();
+    layouter.update(module.to_ctx()).unwrap_or_else(|e| panic!("{e}"));
+    let variables = module.global_variables.iter().map(|(_, variable)| variable);
+    let shared = variables.filter(|variable| variable.space == naga::AddressSpace::WorkGroup);
+    shared.map(|variable| layouter[variable.ty].to_stride() as usize).sum()
 }
 
 fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> usize {
@@ -88,6 +111,8 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
             if let Some(function) = compilers::uncounted(&module, one.label) {
                 panic!("{kernel:?}: a loop of {function} may not end\n{source}");
             }
+            let bytes = workgroup_bytes(&module);
+            assert!(bytes <= capabilities.workgroup_bytes, "{kernel:?}: {bytes} bytes\n{source}");
             count += 1;
         }
     }
@@ -96,7 +121,7 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 
 /// Validates every variant of a product, not only the one that the table or autotuning would choose.
 fn validate_variants(kernel: &Kernel) -> usize {
-    let capabilities = capabilities(true);
+    let capabilities = Capabilities { direct: true, ..capabilities(false) };
     let variants = crate::kernels::contract::variants(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(variants.len() >= 2, several, "{kernel:?}: {variants:?}");
