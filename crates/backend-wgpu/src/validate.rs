@@ -11,7 +11,7 @@ use tensor_core::{
 };
 
 use crate::{
-    codegen::capabilities::{Capabilities, Form},
+    codegen::capabilities::{Capabilities, Form, MatrixUnits},
     kernels::map::Aliases,
 };
 
@@ -57,6 +57,7 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
         uniform_alignment: 256,
         max_workgroups: 65_535,
         dispatch_work: 1 << 33,
+        matrix_units: None,
         variant: None,
     }
 }
@@ -346,6 +347,57 @@ fn products_indexing_and_copies_of_every_dtype() {
         }
     }
     assert!(count > 500, "{count}");
+}
+
+/// Products of f16 on matrix units, for the subgroups of known adapters: NVIDIA's, AMD's, lavapipe's,
+/// Intel's.
+#[test]
+fn products_on_matrix_units() {
+    let cooperative = |size, subgroup_sizes| MatrixUnits::Cooperative { size, subgroup_sizes };
+    let all = [
+        cooperative(16, [32, 32]),
+        cooperative(16, [32, 64]),
+        cooperative(8, [8, 8]),
+        cooperative(8, [16, 32]),
+        MatrixUnits::Plain,
+    ];
+    let mut count = 0;
+    for units in all {
+        let capabilities = Capabilities { matrix_units: Some(units), ..capabilities(false) };
+        for (m, n, k) in [(64, 64, 32), (70, 301, 45), (9, 12, 8)] {
+            for lhs in [Layout::contiguous([m, k]), Layout::contiguous([k, m]).permute(&[1, 0])] {
+                for rhs in [Layout::contiguous([k, n]), Layout::contiguous([n, k]).permute(&[1, 0])] {
+                    let kernel = Kernel::matmul(DType::F16, &lhs, &rhs);
+                    let mut kernels = vec![kernel.clone()];
+                    if lhs.is_contiguous() && rhs.is_contiguous() {
+                        kernels.extend(
+                            taper_testing::epilogues::epilogues(&kernel).into_iter().map(|c| c.kernel),
+                        );
+                    }
+                    for kernel in &kernels {
+                        let made = crate::kernels::window::dispatches(kernel, &Aliases::new(), &capabilities);
+                        let text: String =
+                            made.iter().flat_map(|made| &made.list).map(|d| d.text(true)).collect();
+                        assert!(text.contains("multiply_add("), "{units:?}: {text}");
+                        assert_eq!(text.contains("coopMultiplyAdd"), units != MatrixUnits::Plain);
+                        count += validate_for(kernel, &Aliases::new(), &capabilities);
+                    }
+                }
+            }
+        }
+        // Other dtypes, few rows and vectors have other kernels.
+        for (dtype, m) in [(DType::F32, 64), (DType::BF16, 64), (DType::F16, 8), (DType::F16, 1)] {
+            let kernel = Kernel::matmul(dtype, &Layout::contiguous([m, 32]), &Layout::contiguous([32, 64]));
+            let made = crate::kernels::window::dispatches(&kernel, &Aliases::new(), &capabilities);
+            let text: String = made.iter().flat_map(|made| &made.list).map(|d| d.text(true)).collect();
+            assert!(!text.is_empty() && !text.contains("multiply_add("), "{text}");
+        }
+    }
+    assert!(count > 200, "{count}");
+    // Subgroups that cannot share a tile, and too little workgroup memory.
+    for (units, bytes) in [(cooperative(16, [4, 4]), 48 << 10), (cooperative(16, [32, 32]), 8 << 10)] {
+        assert!(crate::kernels::matrix::Grid::new(units, bytes).is_none());
+    }
 }
 
 /// Softmax, its logarithm and the row's extreme: folds of folds, and outputs at several depths.

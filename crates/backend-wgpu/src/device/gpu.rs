@@ -93,6 +93,7 @@ impl Gpu {
             storage_buffers,
             dispatch_work,
             invocations,
+            matrix_units,
             no_subgroups,
             trace,
             without,
@@ -107,18 +108,26 @@ impl Gpu {
         let mut info = found.info.clone();
         info.limits = adapter::limits(&limits);
         info.dtypes.retain(|d| !without.contains(d));
-        let wanted = wgpu::Features::SHADER_INT64
+        let units = options.matrix_units.then(|| adapter::matrix_units(&found.adapter)).flatten();
+        let mut wanted = wgpu::Features::SHADER_INT64
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
             | wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::SUBGROUP;
+        if units.is_some() {
+            wanted |= adapter::MATRIX_FEATURES;
+        }
         let features = found.adapter.features() & wanted;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("taper"),
             required_features: features,
             required_limits: limits.clone(),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: if units.is_some() {
+                adapter::experimental()
+            } else {
+                wgpu::ExperimentalFeatures::disabled()
+            },
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
         };
@@ -153,6 +162,7 @@ impl Gpu {
                 | DeviceKind::SoftwareGpu
                 | DeviceKind::Other => 1 << 33,
             }),
+            matrix_units: matrix_units.or(units),
             variant: None,
             info,
         };
