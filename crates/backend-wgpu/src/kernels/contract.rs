@@ -57,8 +57,11 @@ impl Product {
 
     /// The fragments on matrix units, if the device has them and the product is one for them.
     fn grid(&self, capabilities: &Capabilities) -> Option<Grid> {
+        // The sums may need a temporary.
+        let room = (capabilities.binding_bytes / 4) as usize;
         let suits = self.dtype == DType::F16
             && self.m.min(self.n) > few_rows::MAX_ROWS
+            && self.m * self.n * self.batch < room - 4
             && ![&self.lhs, &self.rhs].iter().any(|side| side.is_in_blocks());
         let units = capabilities.matrix_units.filter(|_| suits)?;
         Grid::new(units, capabilities.workgroup_bytes)
@@ -81,12 +84,13 @@ impl Product {
         }
     }
 
-    /// The dispatches of a kernel in tiles, which `write` writes for a store and its use of vectors.
+    /// The dispatches of a kernel in tiles, which `write` writes for a store and its use of vectors. Without
+    /// `atomics`, results that share a word with those of other invocations go through a temporary.
     fn tiled(
         &self,
         kernel: &Kernel,
         staging: Staging,
-        mut d: Dispatch,
+        (mut d, atomics): (Dispatch, bool),
         capabilities: &Capabilities,
         write: impl FnOnce(&Store, bool, &mut Code),
     ) -> Result<Dispatches> {
@@ -95,7 +99,8 @@ impl Product {
         let tiles = tiles_m * tiles_n * self.batch;
         let units = self.k.div_ceil(depth);
         let most = units * depth / MIN_TERMS_OF_PART;
-        let split = Split::new(kernel, tiles * invocations, units, most, capabilities);
+        let mut split = Split::new(kernel, tiles * invocations, units, most, capabilities);
+        split.apart |= !atomics && epilogue::shares_words(kernel, self.n);
         let chunk = split.chunk * depth;
         d.workgroups = tiles * split.count;
         d.work = side * side * chunk;
@@ -212,16 +217,23 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
     if let Some(grid) = of.grid(capabilities).filter(|_| variant == ProductVariant::MatrixUnits) {
         let mut d = if grid.loads_f16() { of.dispatch_in_f16() } else { of.dispatch() };
         d.extensions = grid.extensions();
-        return of.tiled(kernel, grid.staging(), d, capabilities, |store, vectors, c| {
+        // naga gives atomics a scope that its memory model for cooperative matrices does not declare.
+        return of.tiled(kernel, grid.staging(), (d, false), capabilities, |store, vectors, c| {
             matrix::write(grid, [&of.lhs, &of.rhs], store, vectors, c);
         });
     }
     let side = match variant {
         ProductVariant::Tile(side) => {
             let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
-            return of.tiled(kernel, tile.staging(), of.dispatch(), capabilities, |store, vectors, c| {
-                tile::write(tile, [&of.lhs, &of.rhs], store, vectors, c);
-            });
+            return of.tiled(
+                kernel,
+                tile.staging(),
+                (of.dispatch(), true),
+                capabilities,
+                |store, vectors, c| {
+                    tile::write(tile, [&of.lhs, &of.rhs], store, vectors, c);
+                },
+            );
         }
         ProductVariant::Blocks(_) | ProductVariant::FewRows | ProductVariant::MatrixUnits if of.m == 1 => {
             [1, 4]
