@@ -80,7 +80,7 @@ const LINES: &[Line] = &[
 const ON_MATRIX_UNITS: &[Line] = &[
     ("units_2048", |d| halves(d, &[2048, 2048])?.matmul(&halves(d, &[2048, 2048])?)),
     ("units_transposed", |d| halves(d, &[2048, 2048])?.transpose(0, 1)?.matmul(&halves(d, &[2048, 2048])?)),
-    ("units_odd", |d| halves(d, &[2001, 2005])?.matmul(&halves(d, &[2005, 2003])?)),
+    ("units_odd", |d| halves(d, &[2001, 2005])?.matmul(&halves(d, &[2005, 2004])?)),
     ("units_bias_relu", |d| {
         halves(d, &[512, 512])?.matmul(&halves(d, &[512, 512])?)?.add(&halves(d, &[512])?).map(|x| x.relu())
     }),
