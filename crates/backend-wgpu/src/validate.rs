@@ -49,6 +49,7 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
         info,
         direct,
         subgroups: true,
+        dots: true,
         invocations: 1024,
         workgroup_bytes: if direct { LEAST_WORKGROUP_BYTES } else { 48 << 10 },
         binding_bytes: 1 << 30,

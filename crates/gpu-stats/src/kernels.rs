@@ -41,6 +41,11 @@ const LINES: &[Line] = &[
     ("matmul_odd", |d| ones(d, &[333, 517])?.matmul(&ones(d, &[517, 129])?)),
     ("matmul_1_row", |d| ones(d, &[1, 1024])?.matmul(&ones(d, &[1024, 1024])?)),
     ("matmul_f16", |d| halves(d, &[2048, 2048])?.matmul(&halves(d, &[2048, 2048])?)),
+    ("matmul_i8", |d| {
+        let x = ones(d, &[2048, 2048])?.to_dtype(DType::I8)?;
+        x.eval()?;
+        x.matmul(&x)
+    }),
     ("matmul_bias_relu", |d| {
         ones(d, &[512, 512])?.matmul(&ones(d, &[512, 512])?)?.add(&ones(d, &[512])?).map(|x| x.relu())
     }),

@@ -49,6 +49,8 @@ pub(crate) struct Capabilities {
     pub(crate) direct: bool,
     /// Whether kernels may use operations of subgroups.
     pub(crate) subgroups: bool,
+    /// Whether tiles may multiply integers of 8 bits four at a time.
+    pub(crate) dots: bool,
     /// The number of invocations that keeps the device busy.
     pub(crate) invocations: usize,
     /// Bytes of workgroup memory.

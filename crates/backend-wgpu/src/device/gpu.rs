@@ -95,6 +95,7 @@ impl Gpu {
             invocations,
             matrix_units,
             no_subgroups,
+            no_dots,
             trace,
             without,
             hardware,
@@ -144,6 +145,8 @@ impl Gpu {
             },
             // In a browser, WGSL has to enable subgroups first, which native naga refuses.
             subgroups: features.contains(wgpu::Features::SUBGROUP) && CAN_WAIT && !no_subgroups,
+            // Metal has no such instruction, and browsers may lack the function.
+            dots: CAN_WAIT && found.adapter.get_info().backend != wgpu::Backend::Metal && !no_dots,
             invocations: invocations.unwrap_or(if software { 1024 } else { 65_536 }),
             workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
             binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,

@@ -63,6 +63,8 @@ pub struct Forced {
     pub dispatch_work: Option<u64>,
     /// Uses no operations of subgroups.
     pub no_subgroups: bool,
+    /// Multiplies integers of 8 bits one at a time.
+    pub no_dots: bool,
     /// Uses this kernel for matrix units, whatever the adapter has.
     pub matrix_units: Option<MatrixUnits>,
     /// The number of invocations that is assumed to keep the device busy.
@@ -131,8 +133,8 @@ impl Options {
                 Some(text) => Forced::read(text).ok_or_else(|| {
                     forced.wrong(
                         "of wgpu.form=direct, wgpu.form=tiled, wgpu.immediates=off, wgpu.binding_bytes=N, \
-                         wgpu.storage_buffers=N, wgpu.invocations=N, wgpu.subgroups=off, wgpu.trace=on, \
-                         wgpu.matrix_units=plain",
+                         wgpu.storage_buffers=N, wgpu.invocations=N, wgpu.subgroups=off, wgpu.dots=off, \
+                         wgpu.trace=on, wgpu.matrix_units=plain",
                     )
                 })?,
                 None => Forced::default(),
@@ -153,6 +155,7 @@ impl Forced {
                 ("immediates", "off") => out.no_immediates = true,
                 ("binding_bytes", n) => out.binding_bytes = Some(number(n, 512)?),
                 ("subgroups", "off") => out.no_subgroups = true,
+                ("dots", "off") => out.no_dots = true,
                 ("trace", "on") => out.trace = true,
                 ("matrix_units", "plain") => out.matrix_units = Some(MatrixUnits::Plain),
                 ("invocations", n) => out.invocations = Some(number(n, 1)?.try_into().ok()?),
@@ -228,8 +231,8 @@ mod tests {
         assert!(some.form == Form::Direct && some.no_immediates && some.storage_buffers == Some(8));
         let some = forced("device=wgpu:0,wgpu.form=tiled,wgpu.binding_bytes=512");
         assert!(some.form == Form::Tiled && !some.no_immediates && some.binding_bytes == Some(512));
-        let some = forced("wgpu.trace=on,wgpu.invocations=65536,wgpu.subgroups=off");
-        assert!(some.trace && some.no_subgroups && some.invocations == Some(65_536));
+        let some = forced("wgpu.trace=on,wgpu.invocations=65536,wgpu.subgroups=off,wgpu.dots=off");
+        assert!(some.trace && some.no_dots && some.no_subgroups && some.invocations == Some(65_536));
         assert_eq!(forced("wgpu.matrix_units=plain").matrix_units, Some(MatrixUnits::Plain));
         assert_eq!(forced("").form, Form::Auto);
     }

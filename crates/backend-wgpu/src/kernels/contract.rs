@@ -29,7 +29,7 @@ use crate::{
         product::{Dense, Product, Side},
         reduce::{self, Reduce},
         staging::Staging,
-        tile::{self, Tile},
+        tile::{self, Dots, Tile},
     },
 };
 
@@ -94,7 +94,7 @@ impl Product {
         capabilities: &Capabilities,
         write: impl FnOnce(&Store, bool, &mut Code),
     ) -> Result<Dispatches> {
-        let Staging { side, depth, invocations } = staging;
+        let Staging { side, depth, invocations, .. } = staging;
         let (tiles_m, tiles_n) = (self.m.div_ceil(side), self.n.div_ceil(side));
         let tiles = tiles_m * tiles_n * self.batch;
         let units = self.k.div_ceil(depth);
@@ -225,15 +225,11 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
     let side = match variant {
         ProductVariant::Tile(side) => {
             let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
-            return of.tiled(
-                kernel,
-                tile.staging(),
-                (of.dispatch(), true),
-                capabilities,
-                |store, vectors, c| {
-                    tile::write(tile, [&of.lhs, &of.rhs], store, vectors, c);
-                },
-            );
+            let tile = (tile, Dots::of(of.dtype, capabilities));
+            let (staging, d) = (tile.0.staging(tile.1), (of.dispatch(), true));
+            return of.tiled(kernel, staging, d, capabilities, |store, vectors, c| {
+                tile::write(tile, [&of.lhs, &of.rhs], store, vectors, c);
+            });
         }
         ProductVariant::Blocks(_) | ProductVariant::FewRows | ProductVariant::MatrixUnits if of.m == 1 => {
             [1, 4]

@@ -63,7 +63,7 @@ impl Grid {
 
     /// The sizes of the workgroup's tile.
     pub(crate) fn staging(self) -> Staging {
-        Staging { side: SIDE, depth: DEPTH, invocations: self.invocations }
+        Staging { side: SIDE, depth: DEPTH, invocations: self.invocations, takes_turns: true }
     }
 
     /// Whether operands are loaded as f16.

@@ -4,7 +4,7 @@
 //!
 //! A *unit* is a block of 4 × 4 elements of an operand, which one invocation loads: as four vectors along
 //! the dense axis, or as 16 elements. If those are contiguous along k, but begin anywhere, neighbouring
-//! invocations read neighbours along k, and a unit has every fourth step.
+//! invocations may read neighbours along k, so that a unit has every fourth step.
 
 use crate::{
     codegen::{dtypes::FIELDS, wgsl::Code},
@@ -21,6 +21,8 @@ pub(crate) struct Staging {
     pub(crate) depth: usize,
     /// Invocations of a workgroup.
     pub(crate) invocations: usize,
+    /// Whether a unit may have every fourth step.
+    pub(crate) takes_turns: bool,
 }
 
 /// How a kernel keeps and multiplies blocks.
@@ -136,13 +138,16 @@ impl Staging {
         let (wide, Bringing { first, .. }) = (self.side / 4, self.bringing(name));
         let e = format!("(local_index - {first}u)");
         // Neighbouring invocations read neighbouring memory along the dense axis.
-        let along_k = dense == Dense::Inner || takes_turns(side);
+        let along_k = dense == Dense::Inner || self.takes_turns(side);
         let (o, k) = match along_k {
             true => (format!("{e} / {}u", self.depth / 4), format!("{e} % {}u", self.depth / 4)),
             false => (format!("{e} % {wide}u"), format!("{e} / {wide}u")),
         };
         c.bind(format_args!("{name}_o"), o);
-        c.bind(format_args!("{name}_k"), format_args!("({k}) * {}u", if takes_turns(side) { 1 } else { 4 }));
+        c.bind(
+            format_args!("{name}_k"),
+            format_args!("({k}) * {}u", if self.takes_turns(side) { 1 } else { 4 }),
+        );
         for j in 0..if dense == Dense::Outer { 1 } else { 4 } {
             // Offsets are clamped at the edge.
             let at = format!("min({origin} + {name}_o * 4u + {j}u, params.{size} - 1u)");
@@ -152,7 +157,12 @@ impl Staging {
 
     /// The distance between the steps along k of a unit.
     pub(crate) fn step(self, side: &Side) -> usize {
-        if takes_turns(side) { self.depth / 4 } else { 1 }
+        if self.takes_turns(side) { self.depth / 4 } else { 1 }
+    }
+
+    /// Whether neighbouring invocations load neighbours along k, one element at a time.
+    fn takes_turns(self, side: &Side) -> bool {
+        self.takes_turns && side.dense == Dense::Neither && !side.runs_along_outer()
     }
 
     /// Loads a unit of an operand, whose block of steps begins at `k0`, into `v0` to `v3`, which are zero
@@ -196,9 +206,4 @@ impl Staging {
             }
         }
     }
-}
-
-/// Whether neighbouring invocations load neighbours along k, one element at a time.
-fn takes_turns(side: &Side) -> bool {
-    side.dense == Dense::Neither && !side.runs_along_outer()
 }

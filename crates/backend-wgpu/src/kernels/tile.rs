@@ -2,10 +2,13 @@
 //! steps along k at a time (`staging.rs`), and each of its invocations keeps 4 × 4 or 8 × 8 results in
 //! registers. `contract.rs` chooses the variant.
 //!
-//! Both operands are stored k-major in vectors of four, so that a step reads whole vectors.
+//! Both operands are stored k-major in vectors of four, so that a step reads whole vectors. Integers of 8
+//! bits are packed in words of four steps, whose products one instruction adds up (`dot4I8Packed`).
+
+use tensor_core::DType;
 
 use crate::{
-    codegen::{dtypes::FIELDS, wgsl::Code},
+    codegen::{capabilities::Capabilities, dtypes::FIELDS, wgsl::Code},
     kernels::{
         epilogue::Store,
         product::{Dense, Side},
@@ -48,9 +51,10 @@ impl Tile {
         self.side / 4 + 1
     }
 
-    /// The sizes of the workgroup's tile.
-    pub(crate) fn staging(self) -> Staging {
-        Staging { side: self.side, depth: DEPTH, invocations: self.invocations() }
+    /// The sizes of the workgroup's tile. Words of four steps cannot have every fourth one.
+    pub(crate) fn staging(self, dots: Option<Dots>) -> Staging {
+        let takes_turns = dots.is_none();
+        Staging { side: self.side, depth: DEPTH, invocations: self.invocations(), takes_turns }
     }
 
     /// An invocation's coordinates in its workgroup, y and x. The invocations of a subgroup form a block of
@@ -71,14 +75,70 @@ impl Tile {
     }
 }
 
+/// Products of four steps at once, of integers of 8 bits in a word: the WGSL function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dots(&'static str);
+
+impl Dots {
+    /// The function for a dtype, if the device has such instructions.
+    pub(crate) fn of(dtype: DType, capabilities: &Capabilities) -> Option<Dots> {
+        let functions = [(DType::I8, "dot4I8Packed"), (DType::U8, "dot4U8Packed")];
+        let found = functions.into_iter().find(|(of, _)| *of == dtype && capabilities.dots);
+        found.map(|(_, function)| Dots(function))
+    }
+
+    /// Multiplies the words in workgroup memory.
+    fn multiply(self, tile: Tile, c: &mut Code) {
+        let (pitch, half, Dots(dot)) = (tile.pitch(), tile.side / tile.fours, self);
+        c.count("word", ["0u", &format!("{}u", DEPTH / 4), "1u"], |c| {
+            for f in 0..tile.fours {
+                let at = format!("word * {pitch}u + {}u", f * half / 4);
+                c.bind(format_args!("a{f}"), format_args!("lhs_tile[{at} + ty]"));
+                c.bind(format_args!("b{f}"), format_args!("rhs_tile[{at} + tx]"));
+            }
+            for r in 0..4 * tile.fours {
+                for q in 0..tile.fours {
+                    let a = format!("a{}.{}", r / 4, FIELDS[r % 4]);
+                    let four = FIELDS.map(|x| format!("T({dot}({a}, b{q}.{x}))")).join(", ");
+                    c.line(format_args!("acc{r}_{q} += vec4<T>({four});"));
+                }
+            }
+        });
+    }
+
+    /// Stores the unit `v0` to `v3` of an operand to its tile.
+    fn keep(tile: Tile, side: &Side, c: &mut Code) {
+        let (name, pitch) = (side.name, tile.pitch());
+        let word = |o: usize| match side.dense {
+            Dense::Inner => format!("pack4xI8(v{o})"),
+            Dense::Outer | Dense::Neither => {
+                let along = [0, 1, 2, 3].map(|i| format!("v{i}.{}", FIELDS[o])).join(", ");
+                format!("pack4xI8(vec4<T>({along}))")
+            }
+        };
+        let words = [0, 1, 2, 3].map(word).join(", ");
+        c.set(
+            format_args!("{name}_tile[{name}_k / 4u * {pitch}u + {name}_o]"),
+            format_args!("vec4<u32>({words})"),
+        );
+    }
+}
+
 /// The entry point, for these operands and an output in vectors if `vectors`. It expects an alias T, the
 /// parameters of [`Staging::start`] and `pitch` of `parts.rs`, bindings `lhs`, `rhs`, `output`, and the
 /// functions of `product.rs`.
-pub(crate) fn write(tile: Tile, operands: [&Side; 2], store: &Store, vectors: bool, c: &mut Code) {
+pub(crate) fn write(
+    (tile, dots): (Tile, Option<Dots>),
+    operands: [&Side; 2],
+    store: &Store,
+    vectors: bool,
+    c: &mut Code,
+) {
     let Tile { side, fours } = tile;
-    let (staging, pitch, half) = (tile.staging(), tile.pitch(), side / fours);
+    let (staging, pitch, half) = (tile.staging(dots), tile.pitch(), side / fours);
+    let (element, steps) = if dots.is_some() { ("u32", DEPTH / 4) } else { ("T", DEPTH) };
     for name in ["lhs", "rhs"] {
-        c.line(format_args!("var<workgroup> {name}_tile: array<vec4<T>, {}>;", DEPTH * pitch));
+        c.line(format_args!("var<workgroup> {name}_tile: array<vec4<{element}>, {}>;", steps * pitch));
     }
     c.entry(tile.invocations(), |c| {
         staging.start(c);
@@ -90,6 +150,9 @@ pub(crate) fn write(tile: Tile, operands: [&Side; 2], store: &Store, vectors: bo
             (0..fours).for_each(|q| c.var(format_args!("acc{r}_{q}"), "vec4<T>()"));
         }
         let multiply = |c: &mut Code| {
+            if let Some(dots) = dots {
+                return dots.multiply(tile, c);
+            }
             c.count("step", ["0u", &format!("{DEPTH}u"), "4u"], |c| {
                 for step in 0..4 {
                     for f in 0..fours {
@@ -106,15 +169,18 @@ pub(crate) fn write(tile: Tile, operands: [&Side; 2], store: &Store, vectors: bo
                 }
             });
         };
-        let keep = |side: &Side, c: &mut Code| keep(tile, side, c);
+        let keep = |side: &Side, c: &mut Code| match dots {
+            Some(_) => Dots::keep(tile, side, c),
+            None => keep(tile, staging.step(side), side, c),
+        };
         staging.blocks(operands, &Block { element: "T", keep: &keep, multiply: &multiply }, c);
         write_out(tile, store, vectors, c);
     });
 }
 
-/// Stores the unit `v0` to `v3` of an operand to its tile.
-fn keep(tile: Tile, side: &Side, c: &mut Code) {
-    let (name, dense, step, pitch) = (side.name, side.dense, tile.staging().step(side), tile.pitch());
+/// Stores the unit `v0` to `v3` of an operand to its tile; `step` steps are between its vectors.
+fn keep(tile: Tile, step: usize, side: &Side, c: &mut Code) {
+    let (name, dense, pitch) = (side.name, side.dense, tile.pitch());
     for (i, x) in FIELDS.iter().enumerate() {
         let four = match dense {
             Dense::Inner => format!("vec4<T>(v0.{x}, v1.{x}, v2.{x}, v3.{x})"),
