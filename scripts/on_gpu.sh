@@ -181,6 +181,8 @@ benchmarks() {
     else
         echo "torch: no $PYTHON here has torch with CUDA" | tee -a "$out/steps.txt"
     fi
+    # Products of f16 on matrix units, to compare with bench.txt.
+    step units 40 env TAPER_WGPU_MATRIX_UNITS=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter f16
     # The choices of autotuning, to compare with the fixed table's choices in bench.txt.
     step autotune 60 env TAPER_WGPU_AUTOTUNE=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter matmul --filter bmm
     find "$TAPER_CACHE_DIR" -type f -name '*tuning*' -exec cat {} + > "$out/tuned.txt" 2> /dev/null || true

@@ -40,7 +40,7 @@ mod validate;
 
 pub use backend::WgpuBackend;
 #[doc(hidden)]
-pub use codegen::capabilities::Form;
+pub use codegen::capabilities::{Form, MatrixUnits};
 pub use counts::{Counts, counted};
 #[doc(hidden)]
 pub use device::options::Forced;

@@ -66,6 +66,7 @@ fn text(best: &BTreeMap<String, ProductVariant>) -> String {
             ProductVariant::Blocks(side) => format!("blocks {side}"),
             ProductVariant::Tile(side) => format!("tile {side}"),
             ProductVariant::FewRows => "few rows".into(),
+            ProductVariant::MatrixUnits => "matrix units".into(),
         };
         format!("{class} = {variant}\n")
     };
@@ -80,6 +81,7 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, ProductVariant> {
             Some(("blocks", side)) => ProductVariant::Blocks(side.parse().ok()?),
             Some(("tile", side)) => ProductVariant::Tile(side.parse().ok()?),
             Some(("few", "rows")) => ProductVariant::FewRows,
+            Some(("matrix", "units")) => ProductVariant::MatrixUnits,
             _ => return None,
         };
         Some((class.to_string(), variant))
@@ -99,7 +101,8 @@ impl Tuning {
         if variants.len() < 2 {
             return Ok(None);
         }
-        let class = format!("{:?} {class}", self.form).to_lowercase();
+        let units = if variants.contains(&ProductVariant::MatrixUnits) { " with units" } else { "" };
+        let class = format!("{:?} {class}{units}", self.form).to_lowercase();
         let known = || lock(&self.best).get(&class).copied().filter(|variant| variants.contains(variant));
         if let Some(variant) = known() {
             return Ok(Some(variant));
@@ -167,6 +170,7 @@ mod tests {
         let best = BTreeMap::from([
             ("auto f32 64 64 64 1 last last".to_string(), ProductVariant::Tile(128)),
             ("auto f32 64 64 64 2 last last".to_string(), ProductVariant::Blocks(8)),
+            ("auto f16 64 64 64 2 last last with units".to_string(), ProductVariant::MatrixUnits),
             ("direct f64 64 64 64 1 no first".to_string(), ProductVariant::Blocks(4)),
         ]);
         assert_eq!(parse(text(&best).as_bytes()), best);

@@ -11,7 +11,7 @@ use tensor_core::{
 };
 
 use crate::{
-    codegen::capabilities::{Capabilities, Form},
+    codegen::capabilities::{Capabilities, Form, MatrixUnits},
     kernels::map::Aliases,
 };
 
@@ -21,6 +21,9 @@ use crate::{
     reason = "naga's enum of expressions may grow; few are of interest"
 )]
 mod compilers;
+
+/// The bytes of workgroup memory that every adapter has.
+const LEAST_WORKGROUP_BYTES: usize = 16 << 10;
 
 /// The capabilities of a device that supports everything, with kernels of one form.
 pub(crate) fn capabilities(direct: bool) -> Capabilities {
@@ -47,22 +50,44 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
         info,
         direct,
         subgroups: true,
+        dots: true,
         invocations: 1024,
-        workgroup_bytes: 48 << 10,
+        workgroup_bytes: if direct { LEAST_WORKGROUP_BYTES } else { 48 << 10 },
         binding_bytes: 1 << 30,
         rounds: 1 << 15,
         immediate_bytes: 128,
         uniform_alignment: 256,
         max_workgroups: 65_535,
         dispatch_work: 1 << 33,
+        matrix_units: None,
         variant: None,
     }
 }
 
 /// Validates all shaders of a kernel, in both forms and with both kinds of parameters; returns their
-/// number. A kernel that is `Unsupported` counts as zero.
+/// number. A kernel that is `Unsupported` counts as zero. If the tiled form is another one with the least
+/// workgroup memory, that is validated too.
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
-    [true, false].map(|direct| validate_for(kernel, aliases, &capabilities(direct))).iter().sum()
+    let tiled = capabilities(false);
+    let least = Capabilities { workgroup_bytes: LEAST_WORKGROUP_BYTES, ..tiled.clone() };
+    let texts = |capabilities| {
+        crate::kernels::window::dispatches(kernel, aliases, capabilities)
+            .map_or_else(|_| Vec::new(), |made| made.list.iter().map(|d| d.text(true)).collect())
+    };
+    let mut all = vec![capabilities(true), tiled];
+    if texts(&all[1]) != texts(&least) {
+        all.push(least);
+    }
+    all.iter().map(|capabilities| validate_for(kernel, aliases, capabilities)).sum()
+}
+
+/// The bytes of a module's variables in workgroup memory.
+fn workgroup_bytes(module: &naga::Module) -> usize {
+    let mut layouter = naga::proc::Layouter::default();
+    layouter.update(module.to_ctx()).unwrap_or_else(|e| panic!("{e}"));
+    let variables = module.global_variables.iter().map(|(_, variable)| variable);
+    let shared = variables.filter(|variable| variable.space == naga::AddressSpace::WorkGroup);
+    shared.map(|variable| layouter[variable.ty].to_stride() as usize).sum()
 }
 
 fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> usize {
@@ -89,6 +114,8 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
             if let Some(function) = compilers::uncounted(&module, one.label) {
                 panic!("{kernel:?}: a loop of {function} may not end\n{source}");
             }
+            let bytes = workgroup_bytes(&module);
+            assert!(bytes <= capabilities.workgroup_bytes, "{kernel:?}: {bytes} bytes\n{source}");
             count += 1;
         }
     }
@@ -97,7 +124,7 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 
 /// Validates every variant of a product, not only the one that the table or autotuning would choose.
 fn validate_variants(kernel: &Kernel) -> usize {
-    let capabilities = capabilities(true);
+    let capabilities = Capabilities { direct: true, ..capabilities(false) };
     let variants = crate::kernels::contract::variants(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(variants.len() >= 2, several, "{kernel:?}: {variants:?}");
@@ -322,6 +349,61 @@ fn products_indexing_and_copies_of_every_dtype() {
         }
     }
     assert!(count > 500, "{count}");
+}
+
+/// Products of f16 on matrix units, for the subgroups of known adapters: NVIDIA's, AMD's, lavapipe's,
+/// Intel's.
+#[test]
+fn products_on_matrix_units() {
+    let cooperative = |size, subgroup_sizes| MatrixUnits::Cooperative { size, subgroup_sizes };
+    let all = [
+        cooperative(16, [32, 32]),
+        cooperative(16, [32, 64]),
+        cooperative(8, [8, 8]),
+        cooperative(8, [16, 32]),
+        MatrixUnits::Plain,
+    ];
+    let mut count = 0;
+    for units in all {
+        let capabilities = Capabilities { matrix_units: Some(units), ..capabilities(false) };
+        for (m, n, k) in [(64, 64, 32), (70, 301, 45), (9, 12, 8)] {
+            for lhs in [Layout::contiguous([m, k]), Layout::contiguous([k, m]).permute(&[1, 0])] {
+                for rhs in [Layout::contiguous([k, n]), Layout::contiguous([n, k]).permute(&[1, 0])] {
+                    let kernel = Kernel::matmul(DType::F16, &lhs, &rhs);
+                    let mut kernels = vec![kernel.clone()];
+                    if lhs.is_contiguous() && rhs.is_contiguous() {
+                        kernels.extend(
+                            taper_testing::epilogues::epilogues(&kernel).into_iter().map(|c| c.kernel),
+                        );
+                    }
+                    for kernel in &kernels {
+                        let made = crate::kernels::window::dispatches(kernel, &Aliases::new(), &capabilities);
+                        let text: String =
+                            made.iter().flat_map(|made| &made.list).map(|d| d.text(true)).collect();
+                        assert!(text.contains("multiply_add("), "{units:?}: {text}");
+                        assert_eq!(text.contains("coopMultiplyAdd"), units != MatrixUnits::Plain);
+                        // naga does not declare the scope of atomics beside cooperative matrices.
+                        let cooperative =
+                            made.iter().flat_map(|made| &made.list).filter(|d| !d.extensions.is_empty());
+                        assert!(cooperative.into_iter().all(|d| !d.text(true).contains("atomic")), "{text}");
+                        count += validate_for(kernel, &Aliases::new(), &capabilities);
+                    }
+                }
+            }
+        }
+        // Other dtypes, few rows and vectors have other kernels.
+        for (dtype, m) in [(DType::F32, 64), (DType::BF16, 64), (DType::F16, 8), (DType::F16, 1)] {
+            let kernel = Kernel::matmul(dtype, &Layout::contiguous([m, 32]), &Layout::contiguous([32, 64]));
+            let made = crate::kernels::window::dispatches(&kernel, &Aliases::new(), &capabilities);
+            let text: String = made.iter().flat_map(|made| &made.list).map(|d| d.text(true)).collect();
+            assert!(!text.is_empty() && !text.contains("multiply_add("), "{text}");
+        }
+    }
+    assert!(count > 200, "{count}");
+    // Subgroups that cannot share a tile, and too little workgroup memory.
+    for (units, bytes) in [(cooperative(16, [4, 4]), 48 << 10), (cooperative(16, [32, 32]), 8 << 10)] {
+        assert!(crate::kernels::matrix::Grid::new(units, bytes).is_none());
+    }
 }
 
 /// Softmax, its logarithm and the row's extreme: folds of folds, and outputs at several depths.

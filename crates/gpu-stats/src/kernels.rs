@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use backend_wgpu::{Forced, MatrixUnits, Options};
 use taper::{
     DType, Device, Tensor,
     nn::functional::{ConvOptions, conv2d},
@@ -19,6 +20,13 @@ fn ones(device: &Device, shape: &[usize]) -> taper::Result<Tensor> {
     Ok(x)
 }
 
+/// Ones of f16 in the device's memory.
+fn halves(device: &Device, shape: &[usize]) -> taper::Result<Tensor> {
+    let x = ones(device, shape)?.to_dtype(DType::F16)?;
+    x.eval()?;
+    Ok(x)
+}
+
 /// Indices in the device's memory.
 fn indices(device: &Device, shape: &[usize]) -> taper::Result<Tensor> {
     let x = Tensor::zeros(shape.to_vec(), device)?.to_dtype(DType::I32)?;
@@ -32,6 +40,12 @@ const LINES: &[Line] = &[
     ("matmul_64x784x128", |d| ones(d, &[64, 784])?.matmul(&ones(d, &[784, 128])?)),
     ("matmul_odd", |d| ones(d, &[333, 517])?.matmul(&ones(d, &[517, 129])?)),
     ("matmul_1_row", |d| ones(d, &[1, 1024])?.matmul(&ones(d, &[1024, 1024])?)),
+    ("matmul_f16", |d| halves(d, &[2048, 2048])?.matmul(&halves(d, &[2048, 2048])?)),
+    ("matmul_i8", |d| {
+        let x = ones(d, &[2048, 2048])?.to_dtype(DType::I8)?;
+        x.eval()?;
+        x.matmul(&x)
+    }),
     ("matmul_bias_relu", |d| {
         ones(d, &[512, 512])?.matmul(&ones(d, &[512, 512])?)?.add(&ones(d, &[512])?).map(|x| x.relu())
     }),
@@ -67,18 +81,33 @@ const LINES: &[Line] = &[
     ("topk", |d| Ok(ones(d, &[1 << 20])?.topk(50, 0, true)?.0)),
 ];
 
+/// Lines whose products use matrix units. Only drivers with cooperative matrices can compile them.
+const ON_MATRIX_UNITS: &[Line] = &[
+    ("units_2048", |d| halves(d, &[2048, 2048])?.matmul(&halves(d, &[2048, 2048])?)),
+    ("units_transposed", |d| halves(d, &[2048, 2048])?.transpose(0, 1)?.matmul(&halves(d, &[2048, 2048])?)),
+    ("units_odd", |d| halves(d, &[2001, 2005])?.matmul(&halves(d, &[2005, 2004])?)),
+    ("units_bias_relu", |d| {
+        halves(d, &[512, 512])?.matmul(&halves(d, &[512, 512])?)?.add(&halves(d, &[512])?).map(|x| x.relu())
+    }),
+];
+
+/// The matrix units of RDNA3.
+const MATRIX_UNITS: MatrixUnits = MatrixUnits::Cooperative { size: 16, subgroup_sizes: [32, 64] };
+
 /// Writes the kernels whose name contains `filter` to `folder`, a file for each, and returns their number.
 pub(crate) fn write(folder: &Path, filter: Option<&str>) -> Result<usize> {
-    let forced = backend_wgpu::Forced { hardware: true, dry: true, ..Default::default() };
-    let options = backend_wgpu::Options { cache_dir: None, forced, ..Default::default() };
-    let device = backend_wgpu::open(0, &options)?;
     let mut count = 0;
-    for (name, line) in LINES.iter().filter(|(name, _)| filter.is_none_or(|text| name.contains(text))) {
-        let result = line(&device).map_err(|error| format!("{name}: {error}"))?;
-        let sources = taper::explain(&result)?.sources();
-        for (k, text) in sources.iter().flatten().enumerate() {
-            fs::write(folder.join(format!("{name}_{k}.wgsl")), text)?;
-            count += 1;
+    for (lines, matrix_units) in [(LINES, None), (ON_MATRIX_UNITS, Some(MATRIX_UNITS))] {
+        let forced = Forced { hardware: true, dry: true, matrix_units, ..Default::default() };
+        let options = Options { cache_dir: None, forced, ..Default::default() };
+        let device = backend_wgpu::open(0, &options)?;
+        for (name, line) in lines.iter().filter(|(name, _)| filter.is_none_or(|text| name.contains(text))) {
+            let result = line(&device).map_err(|error| format!("{name}: {error}"))?;
+            let sources = taper::explain(&result)?.sources();
+            for (k, text) in sources.iter().flatten().enumerate() {
+                fs::write(folder.join(format!("{name}_{k}.wgsl")), text)?;
+                count += 1;
+            }
         }
     }
     Ok(count)

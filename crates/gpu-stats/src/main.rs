@@ -27,9 +27,9 @@ use clap::Parser;
 /// The error is a message for the user of the command.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// The GPUs by the names that RADV knows them by: RDNA3 and RDNA2. Others of a generation give the same
-/// numbers.
-const FAMILIES: &[&str] = &["gfx1100", "navi21"];
+/// The GPUs by the names that RADV knows them by, and by those of [`shim`]: RDNA3 and RDNA2. Others of a
+/// generation give the same numbers.
+const FAMILIES: &[(&str, &str)] = &[("gfx1100", "navi31"), ("navi21", "navi21")];
 
 /// Compiles kernels for AMD's GPUs without a GPU, and compares registers, spills and costs with the table in
 /// crates/gpu-stats.
@@ -76,9 +76,13 @@ fn run(args: &Args) -> Result<()> {
         return Err("no kernel has such a name".into());
     }
     let mut text = String::new();
-    for family in FAMILIES {
+    for (family, in_shim) in FAMILIES {
         // Drivers read the environment when they are loaded: each GPU has a process of its own.
-        let output = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        if let Some(shim) = shim() {
+            command.env("LD_PRELOAD", shim).env("AMDGPU_GPU_ID", in_shim);
+        }
+        let output = command
             .arg("--compile")
             .arg(folder)
             .env("VK_DRIVER_FILES", &driver)
@@ -101,6 +105,13 @@ fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// The library that plays an AMD GPU for newer versions of Mesa, which have no null device (on Debian:
+/// mesa-drm-shim).
+fn shim() -> Option<PathBuf> {
+    let folders = fs::read_dir("/usr/lib").ok()?.flatten().map(|folder| folder.path());
+    folders.map(|folder| folder.join("libamdgpu_noop_drm_shim.so")).find(|path| path.exists())
+}
+
 /// The file that describes RADV to Vulkan's loader.
 fn driver() -> Option<PathBuf> {
     let folders = ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
@@ -120,8 +131,11 @@ fn compile(folder: &Path) -> Result<()> {
     files.sort();
     for path in files {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let shader =
-            spirv::Shader::compile(&fs::read_to_string(&path)?).map_err(|e| format!("{name}: {e}"))?;
+        let text = fs::read_to_string(&path)?;
+        if text.contains("coopMultiplyAdd") && !gpu.has_matrix_units() {
+            continue;
+        }
+        let shader = spirv::Shader::compile(&text).map_err(|e| format!("{name}: {e}"))?;
         let statistics = gpu.statistics(&shader).map_err(|e| format!("{name}: {e}"))?;
         print!("{}", table::line(gpu.name(), gpu.driver(), &name, &statistics)?);
     }

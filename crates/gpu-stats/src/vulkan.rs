@@ -4,7 +4,11 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-use ash::{Entry, khr::pipeline_executable_properties as executable, vk};
+use ash::{
+    Entry,
+    khr::{cooperative_matrix, pipeline_executable_properties as executable},
+    vk,
+};
 
 use crate::{Result, spirv::Shader};
 
@@ -20,6 +24,7 @@ pub(crate) struct Gpu {
     driver: String,
     device: ash::Device,
     executable: executable::Device,
+    has_matrix_units: bool,
     /// The library must outlive the device.
     _entry: Entry,
 }
@@ -49,6 +54,11 @@ impl Gpu {
             instance.get_physical_device_properties2(physical, &mut properties);
             let name = text(&properties.properties.device_name);
             let driver = text(&driver.driver_info);
+            let has_extension = |name: &CStr| -> Result<bool> {
+                let all = instance.enumerate_device_extension_properties(physical)?;
+                Ok(all.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name)))
+            };
+            let has_matrix_units = has_extension(cooperative_matrix::NAME)?;
             let mut has12 = vk::PhysicalDeviceVulkan12Features::default();
             let mut has = vk::PhysicalDeviceFeatures2::default().push_next(&mut has12);
             instance.get_physical_device_features2(physical, &mut has);
@@ -68,17 +78,28 @@ impl Gpu {
                 .pipeline_executable_info(true);
             let queues =
                 [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-            let extensions = [executable::NAME.as_ptr(), ash::ext::robustness2::NAME.as_ptr()];
-            let info = vk::DeviceCreateInfo::default()
+            let mut extensions = vec![executable::NAME.as_ptr(), ash::ext::robustness2::NAME.as_ptr()];
+            let mut features11 =
+                vk::PhysicalDeviceVulkan11Features::default().storage_buffer16_bit_access(has_matrix_units);
+            let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+            if has_matrix_units {
+                extensions.push(cooperative_matrix::NAME.as_ptr());
+                matrices = matrices.cooperative_matrix(true);
+            }
+            let mut info = vk::DeviceCreateInfo::default()
                 .queue_create_infos(&queues)
                 .enabled_extension_names(&extensions)
                 .enabled_features(&core)
+                .push_next(&mut features11)
                 .push_next(&mut features12)
                 .push_next(&mut robustness)
                 .push_next(&mut statistics);
+            if has_matrix_units {
+                info = info.push_next(&mut matrices);
+            }
             let device = instance.create_device(physical, &info, None)?;
             let executable = executable::Device::new(&instance, &device);
-            Ok(Gpu { name, driver, device, executable, _entry: entry })
+            Ok(Gpu { name, driver, device, executable, has_matrix_units, _entry: entry })
         }
     }
 
@@ -90,6 +111,11 @@ impl Gpu {
     /// The driver's version.
     pub(crate) fn driver(&self) -> &str {
         &self.driver
+    }
+
+    /// Whether the driver compiles cooperative matrices.
+    pub(crate) fn has_matrix_units(&self) -> bool {
+        self.has_matrix_units
     }
 
     /// The compiler's statistics of a shader. The process ends soon, so what is made here is not destroyed.

@@ -14,6 +14,20 @@ pub enum Form {
     Tiled,
 }
 
+/// How the kernel for matrix units multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatrixUnits {
+    /// With cooperative matrices of f16, and sums in f32, for the subgroups of the adapter.
+    Cooperative {
+        /// Rows and columns of a matrix: 8 or 16.
+        size: usize,
+        /// The least and the greatest number of invocations of a subgroup.
+        subgroup_sizes: [usize; 2],
+    },
+    /// In plain WGSL, for tests.
+    Plain,
+}
+
 /// A variant of the kernel for products of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProductVariant {
@@ -21,6 +35,8 @@ pub(crate) enum ProductVariant {
     Blocks(usize),
     /// Each workgroup computes a tile with this many results on a side.
     Tile(usize),
+    /// Each workgroup computes a tile on matrix units.
+    MatrixUnits,
     /// Each workgroup computes a few columns of up to eight rows.
     FewRows,
 }
@@ -33,6 +49,8 @@ pub(crate) struct Capabilities {
     pub(crate) direct: bool,
     /// Whether kernels may use operations of subgroups.
     pub(crate) subgroups: bool,
+    /// Whether tiles may multiply integers of 8 bits four at a time.
+    pub(crate) dots: bool,
     /// The number of invocations that keeps the device busy.
     pub(crate) invocations: usize,
     /// Bytes of workgroup memory.
@@ -48,6 +66,8 @@ pub(crate) struct Capabilities {
     pub(crate) max_workgroups: u32,
     /// The most work in one dispatch, in the unit of `Dispatch::work`.
     pub(crate) dispatch_work: u64,
+    /// The matrix units to use for products of f16, if any.
+    pub(crate) matrix_units: Option<MatrixUnits>,
     /// The variant to use for products, if it was measured or is forced.
     pub(crate) variant: Option<ProductVariant>,
 }

@@ -133,6 +133,8 @@ impl Report {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dispatch {
     pub(crate) label: &'static str,
+    /// The extensions of WGSL that it enables.
+    pub(crate) extensions: &'static [&'static str],
     pub(crate) params: Params,
     pub(crate) bindings: Vec<Binding>,
     /// Everything except the declarations of params and bindings; library functions are linked later.
@@ -172,7 +174,8 @@ impl Dispatch {
 
     /// The complete WGSL. Parameters are immediates, or else a uniform buffer after the last binding.
     pub(crate) fn text(&self, immediates: bool) -> String {
-        let mut out = String::from("struct Params {\n    first_workgroup: u32,\n");
+        let mut out: String = self.extensions.iter().map(|name| format!("enable {name};\n")).collect();
+        out.push_str("struct Params {\n    first_workgroup: u32,\n");
         for name in &self.params.names {
             let _ = writeln!(out, "    {name}: u32,");
         }

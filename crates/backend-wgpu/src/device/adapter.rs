@@ -1,8 +1,9 @@
 //! The adapters of this machine, in a stable order: hardware first, software adapters (lavapipe, WARP) last.
+#![allow(unsafe_code)]
 
 use tensor_core::{Arithmetic, DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
 
-use crate::device::instance::instance;
+use crate::{codegen::capabilities::MatrixUnits, device::instance::instance};
 
 /// The hint if no adapter is found.
 const HINT: &str = if cfg!(target_arch = "wasm32") {
@@ -138,6 +139,38 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         max_epilogue: 16,
         min_framed_bytes: 4,
     }
+}
+
+/// The features that products on matrix units need.
+pub(crate) const MATRIX_FEATURES: wgpu::Features = wgpu::Features::SHADER_F16
+    .union(wgpu::Features::SUBGROUP)
+    .union(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+
+/// The matrix units of an adapter that the kernel of `matrix.rs` can use: square matrices of f16 with sums in
+/// f32.
+pub(crate) fn matrix_units(adapter: &wgpu::Adapter) -> Option<MatrixUnits> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    if !adapter.features().contains(MATRIX_FEATURES) {
+        return None;
+    }
+    let found = adapter.cooperative_matrix_properties();
+    let has = |size: &u32| {
+        found
+            .iter()
+            .any(|p| [p.m_size, p.n_size, p.k_size] == [*size; 3] && p.ab_type == F16 && p.cr_type == F32)
+    };
+    let size = [16, 8].into_iter().find(has)? as usize;
+    let info = adapter.get_info();
+    let subgroup_sizes = [info.subgroup_min_size, info.subgroup_max_size].map(|size| size as usize);
+    Some(MatrixUnits::Cooperative { size, subgroup_sizes })
+}
+
+/// The permission to use experimental features.
+pub(crate) fn experimental() -> wgpu::ExperimentalFeatures {
+    // SAFETY: wgpu warns that such features may have undefined behaviour. Only cooperative matrices are
+    // requested, only if the user asks for them, and only the kernel of `matrix.rs` uses them: within its
+    // arrays in workgroup memory, which tests trace.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 
 /// The machine's memory, if the system reports it.

@@ -93,7 +93,9 @@ impl Gpu {
             storage_buffers,
             dispatch_work,
             invocations,
+            matrix_units,
             no_subgroups,
+            no_dots,
             trace,
             without,
             hardware,
@@ -107,18 +109,26 @@ impl Gpu {
         let mut info = found.info.clone();
         info.limits = adapter::limits(&limits);
         info.dtypes.retain(|d| !without.contains(d));
-        let wanted = wgpu::Features::SHADER_INT64
+        let units = options.matrix_units.then(|| adapter::matrix_units(&found.adapter)).flatten();
+        let mut wanted = wgpu::Features::SHADER_INT64
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
             | wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::SUBGROUP;
+        if units.is_some() {
+            wanted |= adapter::MATRIX_FEATURES;
+        }
         let features = found.adapter.features() & wanted;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("taper"),
             required_features: features,
             required_limits: limits.clone(),
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: if units.is_some() {
+                adapter::experimental()
+            } else {
+                wgpu::ExperimentalFeatures::disabled()
+            },
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
         };
@@ -135,6 +145,8 @@ impl Gpu {
             },
             // In a browser, WGSL has to enable subgroups first, which native naga refuses.
             subgroups: features.contains(wgpu::Features::SUBGROUP) && CAN_WAIT && !no_subgroups,
+            // Metal has no such instruction, and browsers may lack the function.
+            dots: CAN_WAIT && found.adapter.get_info().backend != wgpu::Backend::Metal && !no_dots,
             invocations: invocations.unwrap_or(if software { 1024 } else { 65_536 }),
             workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
             binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
@@ -153,6 +165,7 @@ impl Gpu {
                 | DeviceKind::SoftwareGpu
                 | DeviceKind::Other => 1 << 33,
             }),
+            matrix_units: matrix_units.or(units),
             variant: None,
             info,
         };

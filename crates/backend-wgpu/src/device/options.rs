@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use tensor_core::{DType, Error, Result};
 
-use crate::{Form, device::disk_cache};
+use crate::{Form, MatrixUnits, device::disk_cache};
 
 /// The environment variables of this backend.
 pub(crate) const VARIABLES: &[&str] = &[
@@ -12,6 +12,7 @@ pub(crate) const VARIABLES: &[&str] = &[
     "TAPER_CACHE_DIR",
     "TAPER_WGPU_AUTOTUNE",
     "TAPER_WGPU_CHECKED",
+    "TAPER_WGPU_MATRIX_UNITS",
     "TAPER_WGPU_MEMORY_LIMIT",
 ];
 
@@ -30,6 +31,10 @@ pub struct Options {
     /// proves both for the kernels of this backend. WGSL of other crates is always checked. Turn it on if
     /// you suspect a kernel of damaging memory.
     pub checked: bool,
+    /// Whether products of f16 use the adapter's matrix units (tensor cores), with sums in f32, if it has
+    /// cooperative matrices of f16. Off by default: they are an experimental feature of wgpu, and have run on
+    /// a software adapter only. Sums are added in another order, and may be rounded otherwise.
+    pub matrix_units: bool,
     /// The directory that keeps compiled pipelines (if the driver exports them) and autotuning results
     /// between processes; None keeps nothing.
     pub cache_dir: Option<PathBuf>,
@@ -58,6 +63,10 @@ pub struct Forced {
     pub dispatch_work: Option<u64>,
     /// Uses no operations of subgroups.
     pub no_subgroups: bool,
+    /// Multiplies integers of 8 bits one at a time.
+    pub no_dots: bool,
+    /// Uses this kernel for matrix units, whatever the adapter has.
+    pub matrix_units: Option<MatrixUnits>,
     /// The number of invocations that is assumed to keep the device busy.
     pub invocations: Option<usize>,
     /// Kernels report an index beyond the end of a buffer or array; the next read is then an error.
@@ -76,6 +85,7 @@ impl Default for Options {
             memory_limit: None,
             autotune: false,
             checked: false,
+            matrix_units: false,
             cache_dir: disk_cache::directory(None),
             forced: Forced::default(),
         }
@@ -90,6 +100,7 @@ impl Options {
     /// | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
     /// | `TAPER_WGPU_AUTOTUNE` | `1` times the variants of matrix products: see [`Options::autotune`] |
     /// | `TAPER_WGPU_CHECKED` | `1` checks every index in shaders: see [`Options::checked`] |
+    /// | `TAPER_WGPU_MATRIX_UNITS` | `1` multiplies f16 on matrix units: see [`Options::matrix_units`] |
     /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and autotuning results, or `off` |
     ///
     /// An empty value counts as unset.
@@ -103,7 +114,8 @@ impl Options {
     fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Options> {
         let set = |name: &'static str| Setting::of(name, variable(name));
         let budget = set("TAPER_WGPU_MEMORY_LIMIT");
-        let [autotune, checked] = ["TAPER_WGPU_AUTOTUNE", "TAPER_WGPU_CHECKED"].map(set);
+        let [autotune, checked, matrix_units] =
+            ["TAPER_WGPU_AUTOTUNE", "TAPER_WGPU_CHECKED", "TAPER_WGPU_MATRIX_UNITS"].map(set);
         let forced = set("TAPER_TEST");
         Ok(Options {
             memory_limit: match &budget.text {
@@ -115,12 +127,14 @@ impl Options {
             },
             autotune: autotune.switch()?,
             checked: checked.switch()?,
+            matrix_units: matrix_units.switch()?,
             cache_dir: disk_cache::directory(variable("TAPER_CACHE_DIR").as_deref()),
             forced: match &forced.text {
                 Some(text) => Forced::read(text).ok_or_else(|| {
                     forced.wrong(
                         "of wgpu.form=direct, wgpu.form=tiled, wgpu.immediates=off, wgpu.binding_bytes=N, \
-                         wgpu.storage_buffers=N, wgpu.invocations=N, wgpu.subgroups=off, wgpu.trace=on",
+                         wgpu.storage_buffers=N, wgpu.invocations=N, wgpu.subgroups=off, wgpu.dots=off, \
+                         wgpu.trace=on, wgpu.matrix_units=plain",
                     )
                 })?,
                 None => Forced::default(),
@@ -141,7 +155,9 @@ impl Forced {
                 ("immediates", "off") => out.no_immediates = true,
                 ("binding_bytes", n) => out.binding_bytes = Some(number(n, 512)?),
                 ("subgroups", "off") => out.no_subgroups = true,
+                ("dots", "off") => out.no_dots = true,
                 ("trace", "on") => out.trace = true,
+                ("matrix_units", "plain") => out.matrix_units = Some(MatrixUnits::Plain),
                 ("invocations", n) => out.invocations = Some(number(n, 1)?.try_into().ok()?),
                 ("storage_buffers", n) => out.storage_buffers = Some(number(n, 8)?.try_into().ok()?),
                 _ => return None,
@@ -200,6 +216,7 @@ mod tests {
         assert!(
             !none.autotune && !none.checked && none.forced.form == Form::Auto && none.memory_limit.is_none()
         );
+        assert!(!none.matrix_units && read("TAPER_WGPU_MATRIX_UNITS", "1").unwrap().matrix_units);
         assert!(read("TAPER_WGPU_AUTOTUNE", "1").unwrap().autotune);
         assert!(!read("TAPER_WGPU_AUTOTUNE", "0").unwrap().autotune);
         assert!(read("TAPER_WGPU_CHECKED", "1").unwrap().checked);
@@ -214,8 +231,9 @@ mod tests {
         assert!(some.form == Form::Direct && some.no_immediates && some.storage_buffers == Some(8));
         let some = forced("device=wgpu:0,wgpu.form=tiled,wgpu.binding_bytes=512");
         assert!(some.form == Form::Tiled && !some.no_immediates && some.binding_bytes == Some(512));
-        let some = forced("wgpu.trace=on,wgpu.invocations=65536,wgpu.subgroups=off");
-        assert!(some.trace && some.no_subgroups && some.invocations == Some(65_536));
+        let some = forced("wgpu.trace=on,wgpu.invocations=65536,wgpu.subgroups=off,wgpu.dots=off");
+        assert!(some.trace && some.no_dots && some.no_subgroups && some.invocations == Some(65_536));
+        assert_eq!(forced("wgpu.matrix_units=plain").matrix_units, Some(MatrixUnits::Plain));
         assert_eq!(forced("").form, Form::Auto);
     }
 
@@ -226,6 +244,8 @@ mod tests {
             ("TAPER_WGPU_MEMORY_LIMIT", "0"),
             ("TAPER_WGPU_AUTOTUNE", "yes"),
             ("TAPER_WGPU_CHECKED", "2"),
+            ("TAPER_WGPU_MATRIX_UNITS", "on"),
+            ("TAPER_TEST", "wgpu.matrix_units=1"),
             ("TAPER_TEST", "wgpu.direct"),
             ("TAPER_TEST", "wgpu.trace=1"),
             ("TAPER_TEST", "wgpu.form=fast"),

@@ -1,7 +1,8 @@
 //! Contractions: batched matrix products and other sums of products over lists of axes, such as
 //! convolutions over sliding windows (`product.rs`). This module chooses the form: the direct one, where
-//! each invocation keeps a block of results in registers, tiles in workgroup memory (`tile.rs`), or a kernel
-//! for few rows (`few_rows.rs`). The last two cut k into parts if there are few workgroups (`parts.rs`).
+//! each invocation keeps a block of results in registers, tiles in workgroup memory (`tile.rs`), tiles on
+//! matrix units (`matrix.rs`), or a kernel for few rows (`few_rows.rs`). All but the direct form cut k into
+//! parts if there are few workgroups (`parts.rs`).
 //!
 //! If the innermost axis of one of an operand's functions is dense and everything else is a multiple of
 //! four, four elements are read at once. A product with few short sums is computed as a reduction.
@@ -22,13 +23,18 @@ use crate::{
     },
     kernels::{
         epilogue::{self, Store},
-        few_rows::FewRows,
+        few_rows::{self, FewRows},
+        matrix::{self, Grid},
         parts::Split,
         product::{Dense, Product, Side},
         reduce::{self, Reduce},
-        tile::{self, Tile},
+        staging::Staging,
+        tile::{self, Dots, Tile},
     },
 };
+
+/// The least terms of a part of a product that is cut into parts.
+const MIN_TERMS_OF_PART: usize = 64;
 
 impl Product {
     /// The largest tile size that still gives enough tiles to keep the device busy.
@@ -49,10 +55,24 @@ impl Product {
         }
     }
 
+    /// The fragments on matrix units, if the device has them and the product is one for them.
+    fn grid(&self, capabilities: &Capabilities) -> Option<Grid> {
+        // The sums may need a temporary.
+        let room = (capabilities.binding_bytes / 4) as usize;
+        let suits = self.dtype == DType::F16
+            && self.m.min(self.n) > few_rows::MAX_ROWS
+            && self.m * self.n * self.batch < room - 4
+            && ![&self.lhs, &self.rhs].iter().any(|side| side.is_in_blocks());
+        let units = capabilities.matrix_units.filter(|_| suits)?;
+        Grid::new(units, capabilities.workgroup_bytes)
+    }
+
     /// The variant from the fixed table.
     fn fixed(&self, capabilities: &Capabilities) -> ProductVariant {
         let blocks = |size: usize| self.m.div_ceil(size) * self.n.div_ceil(size) * self.batch;
-        if !capabilities.direct && FewRows::of(self, capabilities).is_some() {
+        if self.grid(capabilities).is_some() {
+            ProductVariant::MatrixUnits
+        } else if !capabilities.direct && FewRows::of(self, capabilities).is_some() {
             ProductVariant::FewRows
         } else if !capabilities.direct && self.m > 4 {
             ProductVariant::Tile(self.tile(capabilities).side)
@@ -64,15 +84,26 @@ impl Product {
         }
     }
 
-    fn tiled(&self, kernel: &Kernel, tile: Tile, capabilities: &Capabilities) -> Result<Dispatches> {
-        let mut d = self.dispatch();
-        let (tiles_m, tiles_n) = (self.m.div_ceil(tile.side), self.n.div_ceil(tile.side));
+    /// The dispatches of a kernel in tiles, which `write` writes for a store and its use of vectors. Without
+    /// `atomics`, results that share a word with those of other invocations go through a temporary.
+    fn tiled(
+        &self,
+        kernel: &Kernel,
+        staging: Staging,
+        (mut d, atomics): (Dispatch, bool),
+        capabilities: &Capabilities,
+        write: impl FnOnce(&Store, bool, &mut Code),
+    ) -> Result<Dispatches> {
+        let Staging { side, depth, invocations, .. } = staging;
+        let (tiles_m, tiles_n) = (self.m.div_ceil(side), self.n.div_ceil(side));
         let tiles = tiles_m * tiles_n * self.batch;
-        let units = self.k.div_ceil(tile::DEPTH);
-        let split = Split::new(kernel, tiles * tile.invocations(), units, units / 4, capabilities);
-        let chunk = split.chunk * tile::DEPTH;
+        let units = self.k.div_ceil(depth);
+        let most = units * depth / MIN_TERMS_OF_PART;
+        let mut split = Split::new(kernel, tiles * invocations, units, most, capabilities);
+        split.apart |= !atomics && epilogue::shares_words(kernel, self.n);
+        let chunk = split.chunk * depth;
         d.workgroups = tiles * split.count;
-        d.work = tile.side * tile.side * chunk;
+        d.work = side * side * chunk;
         for (name, size) in [
             ("tiles_m", tiles_m),
             ("tiles_n", tiles_n),
@@ -86,7 +117,7 @@ impl Product {
         let store = split.store(kernel, &mut d, capabilities)?;
         let vectors = store.takes_vectors() && self.n.is_multiple_of(4);
         store.bind(vectors, &mut d);
-        tile::write(tile, [&self.lhs, &self.rhs], &store, vectors, &mut d.code);
+        write(&store, vectors, &mut d.code);
         split.joined(kernel, d, capabilities)
     }
 
@@ -135,6 +166,7 @@ pub(crate) fn variants(
         variants.extend(Tile::ALL.iter().filter(fit).map(|tile| ProductVariant::Tile(tile.side)));
         variants.extend(FewRows::of(&of, capabilities).map(|_| ProductVariant::FewRows));
     }
+    variants.extend(of.grid(capabilities).map(|_| ProductVariant::MatrixUnits));
     variants
 }
 
@@ -182,14 +214,28 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
     if let Some(few_rows) = few_rows {
         return few_rows.dispatches(kernel, capabilities);
     }
+    if let Some(grid) = of.grid(capabilities).filter(|_| variant == ProductVariant::MatrixUnits) {
+        let mut d = if grid.loads_f16() { of.dispatch_in_f16() } else { of.dispatch() };
+        d.extensions = grid.extensions();
+        // naga gives atomics a scope that its memory model for cooperative matrices does not declare.
+        return of.tiled(kernel, grid.staging(), (d, false), capabilities, |store, vectors, c| {
+            matrix::write(grid, [&of.lhs, &of.rhs], store, vectors, c);
+        });
+    }
     let side = match variant {
         ProductVariant::Tile(side) => {
             let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
-            return of.tiled(kernel, tile, capabilities);
+            let tile = (tile, Dots::of(of.dtype, capabilities));
+            let (staging, d) = (tile.0.staging(tile.1), (of.dispatch(), true));
+            return of.tiled(kernel, staging, d, capabilities, |store, vectors, c| {
+                tile::write(tile, [&of.lhs, &of.rhs], store, vectors, c);
+            });
         }
-        ProductVariant::Blocks(_) | ProductVariant::FewRows if of.m == 1 => [1, 4],
+        ProductVariant::Blocks(_) | ProductVariant::FewRows | ProductVariant::MatrixUnits if of.m == 1 => {
+            [1, 4]
+        }
         ProductVariant::Blocks(8) => [8, 8],
-        ProductVariant::Blocks(_) | ProductVariant::FewRows => [4, 4],
+        ProductVariant::Blocks(_) | ProductVariant::FewRows | ProductVariant::MatrixUnits => [4, 4],
     };
     Ok(of.blocked(kernel, side, capabilities)?.into())
 }

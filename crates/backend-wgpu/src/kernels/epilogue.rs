@@ -184,6 +184,13 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     });
 }
 
+/// Whether several invocations store parts of one word, if each stores up to four of the `n` results of
+/// a row.
+pub(crate) fn shares_words(kernel: &Kernel, n: usize) -> bool {
+    let wide = kernel.outputs.iter().any(|output| storage_size(output.dtype) > 4);
+    kernel.outputs.iter().any(|output| is_packed(output.dtype)) && (wide || !n.is_multiple_of(4))
+}
+
 /// The contraction without epilogue; sums of half types are stored as f32, which skips only the final
 /// rounding.
 pub(crate) fn sums(kernel: &Kernel) -> Kernel {

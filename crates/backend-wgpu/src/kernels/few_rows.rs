@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The most rows of such a product.
-const MAX_ROWS: usize = 8;
+pub(super) const MAX_ROWS: usize = 8;
 /// Shorter sums are not shared between invocations.
 const MIN_TERMS: usize = 16;
 /// The most bytes of workgroup memory: the least that WebGPU grants.

@@ -1,5 +1,6 @@
 //! Products whose terms are cut into parts, because there would be too few workgroups otherwise. The sums of
-//! the parts go to a temporary; a second dispatch adds them up in order and runs the epilogue.
+//! the parts go to a temporary; a second dispatch adds them up in order and runs the epilogue. A kernel that
+//! cannot store to its outputs has one part.
 
 use tensor_core::{DType, Result, kernel::Kernel};
 
@@ -20,6 +21,8 @@ const MAX_BYTES: usize = 64 << 20;
 pub(crate) struct Split {
     /// The number of parts; 1 if the product is not cut.
     pub(crate) count: usize,
+    /// Whether sums go to a temporary.
+    pub(crate) apart: bool,
     /// The units of k in a part.
     pub(crate) chunk: usize,
     /// The elements from the sums of one part to those of the next.
@@ -43,7 +46,8 @@ impl Split {
             _ => 1,
         };
         let chunk = units.div_ceil(wanted.min(most).min(room).max(1)).max(1);
-        Split { count: units.div_ceil(chunk).max(1), chunk, pitch }
+        let count = units.div_ceil(chunk).max(1);
+        Split { count, apart: count > 1, chunk, pitch }
     }
 
     /// The store of the first dispatch: of the kernel's results, or of the sums of parts.
@@ -53,9 +57,9 @@ impl Split {
         d: &mut Dispatch,
         capabilities: &Capabilities,
     ) -> Result<Store> {
-        match self.count {
-            1 => Store::new(kernel, d, capabilities),
-            _ => Ok(Store::of_parts(sums(kernel))),
+        match self.apart {
+            false => Store::new(kernel, d, capabilities),
+            true => Ok(Store::of_parts(sums(kernel))),
         }
     }
 
@@ -66,7 +70,7 @@ impl Split {
         d: Dispatch,
         capabilities: &Capabilities,
     ) -> Result<Dispatches> {
-        if self.count == 1 {
+        if !self.apart {
             return Ok(d.into());
         }
         let join = self.join(kernel, capabilities)?;

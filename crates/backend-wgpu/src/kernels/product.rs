@@ -110,6 +110,11 @@ impl Side {
             && self.outer.steps_by(unit)
     }
 
+    /// Whether it is stored in blocks of a format.
+    pub(crate) fn is_in_blocks(&self) -> bool {
+        matches!(self.elements, Elements::Blocks { .. })
+    }
+
     /// Whether its longest runs are along its outer axes.
     pub(crate) fn runs_along_outer(&self) -> bool {
         self.outer.run() > self.inner.run()
@@ -162,6 +167,15 @@ impl Product {
     /// A dispatch with the parameters that every variant needs, its operands bound, and the addressing
     /// functions.
     pub(crate) fn dispatch(&self) -> Dispatch {
+        self.dispatch_with(|side| side.elements.clone())
+    }
+
+    /// The same for operands of f16 that are loaded as such.
+    pub(crate) fn dispatch_in_f16(&self) -> Dispatch {
+        self.dispatch_with(|side| Elements::words("f16").in_fours(side.dense != Dense::Neither))
+    }
+
+    fn dispatch_with(&self, elements: impl Fn(&Side) -> Elements) -> Dispatch {
         let mut d = Dispatch::new("matmul");
         for (name, size) in [("m", self.m), ("n", self.n), ("k", self.k)] {
             d.params.size(name, size);
@@ -170,7 +184,7 @@ impl Product {
         let left = usize::from(self.swapped);
         for (side, input) in [(&self.lhs, left), (&self.rhs, 1 - left)] {
             side.functions(&mut d.params, &mut d.code);
-            d.bind(side.name, side.elements.clone(), false, Resource::Input(input));
+            d.bind(side.name, elements(side), false, Resource::Input(input));
         }
         d
     }

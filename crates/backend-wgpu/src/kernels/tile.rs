@@ -1,22 +1,23 @@
 //! The contraction in workgroup memory, as unrolled text. A workgroup computes a tile of the result, 16
-//! steps along k at a time, and each of its invocations keeps 4 × 4 or 8 × 8 results in registers.
-//! `contract.rs` chooses the variant.
+//! steps along k at a time (`staging.rs`), and each of its invocations keeps 4 × 4 or 8 × 8 results in
+//! registers. `contract.rs` chooses the variant.
 //!
-//! Both operands are stored k-major in vectors of four, so that a step reads whole vectors. A *unit* is a
-//! block of 4 × 4 elements of an operand, which one invocation loads: as four vectors along the dense axis,
-//! or as 16 elements. If those are contiguous along k, but begin anywhere, neighbouring invocations read
-//! neighbours along k, and a unit has every fourth step.
+//! Both operands are stored k-major in vectors of four, so that a step reads whole vectors. Integers of 8
+//! bits are packed in words of four steps, whose products one instruction adds up (`dot4I8Packed`).
+
+use tensor_core::DType;
 
 use crate::{
-    codegen::{dtypes::FIELDS, wgsl::Code},
+    codegen::{capabilities::Capabilities, dtypes::FIELDS, wgsl::Code},
     kernels::{
         epilogue::Store,
         product::{Dense, Side},
+        staging::{Block, Staging},
     },
 };
 
 /// The steps along k that are in workgroup memory at once.
-pub(crate) const DEPTH: usize = 16;
+const DEPTH: usize = 16;
 
 /// The size of a tile: `side` × `side` results; an invocation has `fours` × `fours` blocks of 4 × 4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +42,7 @@ impl Tile {
         self.side / (4 * self.fours)
     }
 
-    pub(crate) fn invocations(self) -> usize {
+    fn invocations(self) -> usize {
         self.across() * self.across()
     }
 
@@ -50,27 +51,10 @@ impl Tile {
         self.side / 4 + 1
     }
 
-    /// The units of an operand in a block of steps. Each invocation loads one unit of each operand; if
-    /// there are twice as many invocations as units, one half loads the left operand and the other half the
-    /// right one.
-    fn units(self) -> usize {
-        self.side / 4 * (DEPTH / 4)
-    }
-
-    /// The invocations that load the units of an operand.
-    fn bringing(self, name: &str) -> Bringing {
-        let units = self.units();
-        match (units < self.invocations(), name) {
-            (false, _) => Bringing { first: 0, condition: None },
-            (true, "lhs") => Bringing { first: 0, condition: Some(format!("local_index < {units}u")) },
-            (true, _) => Bringing { first: units, condition: Some(format!("local_index >= {units}u")) },
-        }
-    }
-
-    /// Whether an invocation loads the next unit while it multiplies the present one: it has registers for
-    /// that if it loads only one of the operands.
-    fn fetches_ahead(self) -> bool {
-        self.units() < self.invocations()
+    /// The sizes of the workgroup's tile. Words of four steps cannot have every fourth one.
+    pub(crate) fn staging(self, dots: Option<Dots>) -> Staging {
+        let takes_turns = dots.is_none();
+        Staging { side: self.side, depth: DEPTH, invocations: self.invocations(), takes_turns }
     }
 
     /// An invocation's coordinates in its workgroup, y and x. The invocations of a subgroup form a block of
@@ -91,74 +75,83 @@ impl Tile {
     }
 }
 
-/// The invocations that load the units of an operand: the first one, and the condition for all of them.
-struct Bringing {
-    first: usize,
-    condition: Option<String>,
-}
+/// Products of four steps at once, of integers of 8 bits in a word: the WGSL function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dots(&'static str);
 
-impl Bringing {
-    /// A block that these invocations run.
-    fn when(&self, c: &mut Code, body: impl FnOnce(&mut Code)) {
-        let head = self.condition.as_ref().map_or(String::new(), |condition| format!("if ({condition})"));
-        c.block(head, body);
+impl Dots {
+    /// The function for a dtype, if the device has such instructions.
+    pub(crate) fn of(dtype: DType, capabilities: &Capabilities) -> Option<Dots> {
+        let functions = [(DType::I8, "dot4I8Packed"), (DType::U8, "dot4U8Packed")];
+        let found = functions.into_iter().find(|(of, _)| *of == dtype && capabilities.dots);
+        found.map(|(_, function)| Dots(function))
+    }
+
+    /// Multiplies the words in workgroup memory.
+    fn multiply(self, tile: Tile, c: &mut Code) {
+        let (pitch, half, Dots(dot)) = (tile.pitch(), tile.side / tile.fours, self);
+        c.count("word", ["0u", &format!("{}u", DEPTH / 4), "1u"], |c| {
+            for f in 0..tile.fours {
+                let at = format!("word * {pitch}u + {}u", f * half / 4);
+                c.bind(format_args!("a{f}"), format_args!("lhs_tile[{at} + ty]"));
+                c.bind(format_args!("b{f}"), format_args!("rhs_tile[{at} + tx]"));
+            }
+            for r in 0..4 * tile.fours {
+                for q in 0..tile.fours {
+                    let a = format!("a{}.{}", r / 4, FIELDS[r % 4]);
+                    let four = FIELDS.map(|x| format!("T({dot}({a}, b{q}.{x}))")).join(", ");
+                    c.line(format_args!("acc{r}_{q} += vec4<T>({four});"));
+                }
+            }
+        });
+    }
+
+    /// Stores the unit `v0` to `v3` of an operand to its tile.
+    fn keep(tile: Tile, side: &Side, c: &mut Code) {
+        let (name, pitch) = (side.name, tile.pitch());
+        let word = |o: usize| match side.dense {
+            Dense::Inner => format!("pack4xI8(v{o})"),
+            Dense::Outer | Dense::Neither => {
+                let along = [0, 1, 2, 3].map(|i| format!("v{i}.{}", FIELDS[o])).join(", ");
+                format!("pack4xI8(vec4<T>({along}))")
+            }
+        };
+        let words = [0, 1, 2, 3].map(word).join(", ");
+        c.set(
+            format_args!("{name}_tile[{name}_k / 4u * {pitch}u + {name}_o]"),
+            format_args!("vec4<u32>({words})"),
+        );
     }
 }
 
-/// The entry point, for these operands and an output in vectors if `vectors`. It expects an alias T, `params`
-/// with `m`, `n`, `k`, `tiles_m`, `tiles_n`, `workgroups`, and `parts`, `chunk` and `pitch` of `parts.rs`,
-/// bindings `lhs`, `rhs`, `output`, and the functions of `product.rs`.
-pub(crate) fn write(tile: Tile, [lhs, rhs]: [&Side; 2], store: &Store, vectors: bool, c: &mut Code) {
+/// The entry point, for these operands and an output in vectors if `vectors`. It expects an alias T, the
+/// parameters of [`Staging::start`] and `pitch` of `parts.rs`, bindings `lhs`, `rhs`, `output`, and the
+/// functions of `product.rs`.
+pub(crate) fn write(
+    (tile, dots): (Tile, Option<Dots>),
+    operands: [&Side; 2],
+    store: &Store,
+    vectors: bool,
+    c: &mut Code,
+) {
     let Tile { side, fours } = tile;
-    let (pitch, half, ahead) = (tile.pitch(), side / fours, tile.fetches_ahead());
-    let operands = [(lhs, "params.m"), (rhs, "params.n")];
+    let (staging, pitch, half) = (tile.staging(dots), tile.pitch(), side / fours);
+    let (element, steps) = if dots.is_some() { ("u32", DEPTH / 4) } else { ("T", DEPTH) };
     for name in ["lhs", "rhs"] {
-        c.line(format_args!("var<workgroup> {name}_tile: array<vec4<T>, {}>;", DEPTH * pitch));
+        c.line(format_args!("var<workgroup> {name}_tile: array<vec4<{element}>, {}>;", steps * pitch));
     }
     c.entry(tile.invocations(), |c| {
-        // Whole workgroups leave or stay, so all invocations of a workgroup reach the barriers below.
-        c.return_if("workgroup_index >= params.workgroups");
-        c.bind("part", "workgroup_index % params.parts");
-        c.bind("tile", "workgroup_index / params.parts");
-        c.bind("tile_n", "tile % params.tiles_n");
-        c.bind("tile_m", "(tile / params.tiles_n) % params.tiles_m");
-        c.bind("batch", "tile / (params.tiles_n * params.tiles_m)");
-        c.bind("begin", "part * params.chunk");
-        c.bind("end", "min(begin + params.chunk, params.k)");
-        c.bind("row0", format_args!("tile_m * {side}u"));
-        c.bind("col0", format_args!("tile_n * {side}u"));
+        staging.start(c);
         let [ty, tx] = tile.coordinates();
         c.bind("ty", ty);
         c.bind("tx", tx);
-        for (side, origin, size) in [(lhs, "row0", "m"), (rhs, "col0", "n")] {
-            unit(tile, side, origin, size, c);
-        }
+        staging.units_of(operands, c);
         for r in 0..4 * fours {
             (0..fours).for_each(|q| c.var(format_args!("acc{r}_{q}"), "vec4<T>()"));
         }
-        if ahead {
-            (0..4).for_each(|i| c.var(format_args!("v{i}"), "vec4<T>()"));
-            operands
-                .iter()
-                .for_each(|(side, size)| tile.bringing(side.name).when(c, |c| fetch(side, "begin", size, c)));
-        }
-        c.count("k0", ["begin", "end", &format!("{DEPTH}u")], |c| {
-            for (side, size) in operands {
-                tile.bringing(side.name).when(c, |c| {
-                    if !ahead {
-                        (0..4).for_each(|i| c.var(format_args!("v{i}"), "vec4<T>()"));
-                        fetch(side, "k0", size, c);
-                    }
-                    keep(tile, side, c);
-                });
-            }
-            c.line("workgroupBarrier();");
-            if ahead {
-                (0..4).for_each(|i| c.set(format_args!("v{i}"), "vec4<T>()"));
-                let next = format!("k0 + {DEPTH}u");
-                operands.iter().for_each(|(side, size)| {
-                    tile.bringing(side.name).when(c, |c| fetch(side, &next, size, c))
-                });
+        let multiply = |c: &mut Code| {
+            if let Some(dots) = dots {
+                return dots.multiply(tile, c);
             }
             c.count("step", ["0u", &format!("{DEPTH}u"), "4u"], |c| {
                 for step in 0..4 {
@@ -175,90 +168,19 @@ pub(crate) fn write(tile: Tile, [lhs, rhs]: [&Side; 2], store: &Store, vectors: 
                     }
                 }
             });
-            c.line("workgroupBarrier();");
-        });
+        };
+        let keep = |side: &Side, c: &mut Code| match dots {
+            Some(_) => Dots::keep(tile, side, c),
+            None => keep(tile, staging.step(side), side, c),
+        };
+        staging.blocks(operands, &Block { element: "T", keep: &keep, multiply: &multiply }, c);
         write_out(tile, store, vectors, c);
     });
 }
 
-/// The values that do not change along k for the unit that an invocation loads: `<name>_o` and `<name>_k`,
-/// its position along the outer axis and along k in the tile, and `<name>_at<j>`, the offsets of its rows
-/// or columns in the buffer.
-fn unit(tile: Tile, side: &Side, origin: &str, size: &str, c: &mut Code) {
-    let (name, dense) = (side.name, side.dense);
-    c.bind(format_args!("{name}_base"), format_args!("{name}_batch(batch)"));
-    let (wide, Bringing { first, .. }) = (tile.side / 4, tile.bringing(name));
-    let e = format!("(local_index - {first}u)");
-    // Neighbouring invocations read neighbouring memory along the dense axis.
-    let along_k = dense == Dense::Inner || takes_turns(side);
-    let (o, k) = match along_k {
-        true => (format!("{e} / {}u", DEPTH / 4), format!("{e} % {}u", DEPTH / 4)),
-        false => (format!("{e} % {wide}u"), format!("{e} / {wide}u")),
-    };
-    c.bind(format_args!("{name}_o"), o);
-    c.bind(format_args!("{name}_k"), format_args!("({k}) * {}u", 4 / step(side)));
-    for j in 0..if dense == Dense::Outer { 1 } else { 4 } {
-        // Offsets are clamped at the edge.
-        let at = format!("min({origin} + {name}_o * 4u + {j}u, params.{size} - 1u)");
-        c.bind(format_args!("{name}_at{j}"), format_args!("{name}_base + {name}_outer({at})"));
-    }
-}
-
-/// Whether neighbouring invocations load neighbours along k, one element at a time.
-fn takes_turns(side: &Side) -> bool {
-    side.dense == Dense::Neither && !side.runs_along_outer()
-}
-
-/// The distance between the steps along k of a unit.
-fn step(side: &Side) -> usize {
-    if takes_turns(side) { DEPTH / 4 } else { 1 }
-}
-
-/// Loads a unit of an operand, whose block of steps begins at `k0`, into `v0` to `v3`, which are zero before:
-/// beyond the edges they stay zero.
-fn fetch(side: &Side, k0: &str, size: &str, c: &mut Code) {
-    let (name, dense, step) = (side.name, side.dense, step(side));
-    let origin = if name == "lhs" { "row0" } else { "col0" };
-    c.bind("o", format_args!("{origin} + {name}_o * 4u"));
-    c.bind("k", format_args!("{k0} + {name}_k"));
-    match dense {
-        // Four steps along k, one vector each, as the tile stores them.
-        Dense::Outer => {
-            for i in 0..4 {
-                c.when(format_args!("o < {size} && k + {i}u < end"), |c| {
-                    let place = format!("{name}_at0 + {name}_inner(k + {i}u)");
-                    c.set(format_args!("v{i}"), format_args!("load4_{name}({place})"));
-                });
-            }
-        }
-        // Four rows, one vector along k each, transposed when they are stored.
-        Dense::Inner => c.when("k < end", |c| {
-            c.bind("along", format_args!("{name}_inner(k)"));
-            for i in 0..4 {
-                c.when(format_args!("o + {i}u < {size}"), |c| {
-                    c.set(format_args!("v{i}"), format_args!("load4_{name}({name}_at{i} + along)"));
-                });
-            }
-        }),
-        Dense::Neither => {
-            for i in 0..4 {
-                c.when(format_args!("k + {}u < end", i * step), |c| {
-                    c.bind("along", format_args!("{name}_inner(k + {}u)", i * step));
-                    for (j, x) in FIELDS.iter().enumerate() {
-                        c.when(format_args!("o + {j}u < {size}"), |c| {
-                            let element = format!("load_{name}({name}_at{j} + along)");
-                            c.set(format_args!("v{i}.{x}"), element);
-                        });
-                    }
-                });
-            }
-        }
-    }
-}
-
-/// Stores the unit `v0` to `v3` of an operand to its tile.
-fn keep(tile: Tile, side: &Side, c: &mut Code) {
-    let (name, dense, step, pitch) = (side.name, side.dense, step(side), tile.pitch());
+/// Stores the unit `v0` to `v3` of an operand to its tile; `step` steps are between its vectors.
+fn keep(tile: Tile, step: usize, side: &Side, c: &mut Code) {
+    let (name, dense, pitch) = (side.name, side.dense, tile.pitch());
     for (i, x) in FIELDS.iter().enumerate() {
         let four = match dense {
             Dense::Inner => format!("vec4<T>(v0.{x}, v1.{x}, v2.{x}, v3.{x})"),

@@ -22,6 +22,7 @@ mod load_at;
 mod lost;
 mod maps;
 mod matmul;
+mod matrix_units;
 mod memory;
 mod natives;
 mod new_sizes;

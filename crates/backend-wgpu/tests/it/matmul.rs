@@ -1,8 +1,11 @@
 //! Matrix products: sizes on and off tile boundaries, any strides, batches, dtypes, in every form.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{agree, numbers, tolerance};
-use tensor_core::{DType, Kernel, Layout, Shape};
+use std::sync::OnceLock;
+
+use crate::common::{agree, agree_on, device, numbers, tolerance};
+use backend_wgpu::{Forced, Form, Options};
+use tensor_core::{DType, Device, Kernel, Layout, Scalar, Shape};
 
 fn values(dtype: DType, n: usize, seed: u64) -> Vec<f64> {
     numbers(n, seed).iter().map(|x| if dtype.is_float() { *x } else { (x * 20.0).round() }).collect()
@@ -191,5 +194,57 @@ fn contractions_over_dense_channels() {
         let kernel = Kernel::contract(DType::F32, lhs.clone(), rhs.clone(), &[4, 5, 6]);
         let inputs = [(DType::F32, numbers(lhs.span().1, 1)), (DType::F32, numbers(rhs.span().1, 2))];
         agree("channels last", &kernel, &[], &inputs, 1e-5);
+    }
+}
+
+/// Products of integers of 8 bits, four at a time and one at a time: the same numbers as the reference's, in
+/// wider sums and wrapped.
+#[test]
+fn integers_of_eight_bits() {
+    static BOTH: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    let both = BOTH.get_or_init(|| {
+        if device().is_none() {
+            return Vec::new();
+        }
+        let open = |no_dots: bool| {
+            let trace = !no_dots;
+            let forced = Forced { form: Form::Tiled, no_dots, trace, ..Forced::default() };
+            backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
+        };
+        vec![("four at a time, traced", open(false)), ("one at a time", open(true))]
+    });
+    let has =
+        |device: &Device, kernel: &Kernel, text: &str| device.backend().source(kernel)[0].contains(text);
+    for (dtype, dot) in [(DType::I8, "dot4I8Packed"), (DType::U8, "dot4U8Packed")] {
+        let plain = Kernel::matmul(dtype, &Layout::contiguous([64, 64]), &Layout::contiguous([64, 64]));
+        for (i, (_, device)) in both.iter().enumerate() {
+            assert_eq!(has(device, &plain, dot), i == 0);
+        }
+        for (m, n, k) in [(64, 64, 32), (33, 70, 45), (130, 72, 20), (9, 9, 7), (20, 24, 300)] {
+            let whole = Layout::contiguous([m + 1, k + 3]);
+            let left = [
+                Layout::contiguous([m, k]),
+                Layout::contiguous([k, m]).permute(&[1, 0]),
+                whole.slice(0, 1, m, 1).slice(1, 3, k, 1),
+            ];
+            let right = [Layout::contiguous([k, n]), Layout::contiguous([n, k]).permute(&[1, 0])];
+            for (i, a) in left.iter().enumerate() {
+                for (j, b) in right.iter().enumerate().filter(|(j, _)| m == 33 || (i + m) % 2 == *j) {
+                    let values = |layout: &Layout, seed: u64| -> Vec<f64> {
+                        let [least, greatest] = [dtype.least(), dtype.greatest()].map(Scalar::as_f64);
+                        let all = numbers(layout.span().1, seed).into_iter();
+                        all.map(|x| (x * 127.0).round().clamp(least, greatest)).collect()
+                    };
+                    let inputs = [(dtype, values(a, 1)), (dtype, values(b, 2))];
+                    let mut kernel = Kernel::matmul(dtype, a, b);
+                    let what = format!("{dtype}, {m} x {k} x {n}, layouts {i} and {j}");
+                    agree_on(both, &what, &kernel, &[], &inputs, 0.0);
+                    if i == 0 {
+                        kernel.outputs[0].dtype = DType::I32;
+                        agree_on(both, &format!("{what}, wide"), &kernel, &[], &inputs, 0.0);
+                    }
+                }
+            }
+        }
     }
 }

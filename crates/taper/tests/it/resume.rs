@@ -34,7 +34,7 @@ impl Net {
 }
 
 /// All that a training is made of.
-struct Training {
+pub(crate) struct Training {
     net: Net,
     sgd: Sgd,
     schedule: LrScheduler<StepLr>,
@@ -43,11 +43,11 @@ struct Training {
     noise: Generator,
 }
 
-const STEPS: usize = 17;
+pub(crate) const STEPS: usize = 17;
 
 impl Training {
     /// As a program makes it when it starts; another seed is another program.
-    fn new(seed: u64, device: &Device) -> Result<Training> {
+    pub(crate) fn new(seed: u64, device: &Device) -> Result<Training> {
         let host = taper::cpu();
         let data = Generator::seed(99, &host);
         let images = Tensor::randn([22, 6], &data)?;
@@ -63,7 +63,7 @@ impl Training {
     }
 
     /// Steps `from` to `to`, with `saving` called after each.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         device: &Device,
         from: usize,
@@ -92,7 +92,7 @@ impl Training {
         Ok(losses)
     }
 
-    fn save(&self, step: usize, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, step: usize, path: &Path) -> Result<()> {
         Checkpoint::new()
             .module("model", &self.net)
             .part("optimizer", &self.sgd)
@@ -104,7 +104,7 @@ impl Training {
             .save(path)
     }
 
-    fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         checkpoint
             .restore()
             .module("model", &self.net)
