@@ -39,7 +39,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-fn number(value: &Value, name: &str) -> Outcome<f64> {
+pub(crate) fn number(value: &Value, name: &str) -> Outcome<f64> {
     value[name].as_f64().ok_or_else(|| format!("there is no number {name} in {value}").into())
 }
 
