@@ -8,7 +8,11 @@ pub(crate) mod cache;
 pub(crate) mod gaussian;
 pub(crate) mod integers;
 pub(crate) mod isa;
+#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
+mod lanes;
 pub(crate) mod loops;
 pub(crate) mod math;
 pub(crate) mod order;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 pub(crate) mod vector;
