@@ -145,6 +145,10 @@ macro_rules! table {
     (few $register:ty) => {
         table!($register, 8; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
     };
+    // 16 registers, of which the compilers of browsers keep one for themselves and need another for a product.
+    (fewest $register:ty) => {
+        table!($register, 8; ; 1, 2, 3, 4, 5; 1, 2, 3, 4, 5, 6, 7, 8; 2, 1)
+    };
 }
 
 /// A number that has micro-kernels.
@@ -167,7 +171,9 @@ macro_rules! tiled {
                 let _ = isa;
                 #[cfg(target_arch = "aarch64")]
                 return table!(many vector::$four);
-                #[cfg(not(target_arch = "aarch64"))]
+                #[cfg(target_arch = "wasm32")]
+                return table!(fewest vector::$four);
+                #[cfg(not(any(target_arch = "aarch64", target_arch = "wasm32")))]
                 table!(few vector::$four)
             }
         }
