@@ -12,6 +12,8 @@ const NETWORKS = [
 /** The least time of the runs that are timed together, in milliseconds: a browser's clock ticks every 0.1 ms. */
 const TOGETHER = 50;
 const ROUNDS = 21;
+/** The time of the first runs, after which the browser has compiled all functions a second time, well. */
+const WARM_UP = 3000;
 
 const product = (shape) => shape.reduce((count, size) => count * size, 1);
 const wave = (shape) => Float32Array.from({ length: product(shape) }, (_, i) => Math.sin(0.37 * i));
@@ -61,10 +63,10 @@ async function measured({ file, inputs }) {
   const [found, wanted] = [await outputs(sides[0]), await outputs(sides[1])];
   const apart = wanted.reduce((most, number, k) => Math.max(most, Math.abs(number - found[k])), 0);
   const largest = wanted.reduce((most, number) => Math.max(most, Math.abs(number)), 0);
-  // The browser compiles functions again once they have run for a while.
   const counts = [];
   for (const run of sides) {
-    await timed(run, given, 20);
+    const started = performance.now();
+    while (performance.now() - started < WARM_UP) await timed(run, given, 5);
     counts.push(Math.ceil(TOGETHER / (await timed(run, given, 5))));
   }
   const times = [[], []];
