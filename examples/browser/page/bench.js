@@ -1,5 +1,5 @@
-// Times networks from ONNX files in Taper on the processor and in ONNX Runtime Web, both in WebAssembly on one
-// thread, and sends the results to the server.
+// Times networks from ONNX files in Taper on the processor and in ONNX Runtime Web, both in WebAssembly on
+// one thread, and sends the results to the server.
 import * as ort from "./ort.wasm.min.mjs";
 import { bytesOf, load, reason } from "./modules.js";
 

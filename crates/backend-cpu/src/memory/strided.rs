@@ -168,13 +168,8 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
 /// As [`transpose`].
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 #[inline(always)]
-unsafe fn transpose_fours(
-    columns: [*const f32; TILE],
-    [height, width]: [usize; 2],
-    to: *mut f32,
-    dr: isize,
-) {
-    use crate::simd::vector::{F32x4, Vector};
+unsafe fn transpose_fours(columns: [*const f32; TILE], [height, width]: [usize; 2], to: *mut f32, dr: isize) {
+    use crate::simd::{F32x4, vector::Vector};
     const SIDE: usize = F32x4::WIDTH;
     for (j, columns) in columns.chunks(SIDE).enumerate() {
         let columns = &columns[..SIDE.min(width.saturating_sub(j * SIDE))];

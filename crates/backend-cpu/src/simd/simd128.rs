@@ -1,5 +1,9 @@
 //! The registers of WebAssembly: [`F32x4`] and [`F64x2`], and integers of 32 bits. A module is compiled with
 //! them or without, so no check at run time is needed.
+//!
+//! A module that is compiled with the feature `relaxed-simd` forms the terms of products by fused
+//! multiply-add, where the processor has it: other last bits, which differ between processors. The real
+//! functions stay as they are.
 #![allow(unsafe_code)]
 
 use std::{
@@ -16,7 +20,7 @@ use crate::simd::{
 
 macro_rules! register {
     (
-        $(#[$doc:meta])* $name:ident, $number:ty, $splat:ident;
+        $(#[$doc:meta])* $name:ident, $number:ty, $splat:ident, $madd:ident;
         |$at:ident, $n:ident| $load_first:expr;
         |$to:ident, $m:ident, $v:ident| $store_first:expr;
         $extract:ident, $replace:ident, $load_lane:ident, $store_lane:ident, $($lane:literal)*;
@@ -41,7 +45,7 @@ macro_rules! register {
         impl Vector for $name {
             type Number = $number;
             const WIDTH: usize = 16 / size_of::<$number>();
-            const HAS_FMA: bool = false;
+            const HAS_FMA: bool = cfg!(target_feature = "relaxed-simd");
 
             #[inline(always)]
             fn splat(x: $number) -> $name {
@@ -53,12 +57,18 @@ macro_rules! register {
                 if !FUSED {
                     return self * b + c;
                 }
-                let mut all = c.0;
-                $(
-                    let sum = $extract::<$lane>(self.0).mul_add($extract::<$lane>(b.0), $extract::<$lane>(c.0));
-                    all = $replace::<$lane>(all, sum);
-                )*
-                $name(all)
+                #[cfg(target_feature = "relaxed-simd")]
+                let sum = $madd(self.0, b.0, c.0);
+                #[cfg(not(target_feature = "relaxed-simd"))]
+                let sum = {
+                    let mut sum = c.0;
+                    $(
+                        let (x, y) = ($extract::<$lane>(self.0), $extract::<$lane>(b.0));
+                        sum = $replace::<$lane>(sum, x.mul_add(y, $extract::<$lane>(c.0)));
+                    )*
+                    sum
+                };
+                $name(sum)
             }
 
             #[inline(always)]
@@ -145,15 +155,14 @@ macro_rules! register {
 #[inline(always)]
 fn totals_of_four([a, b, c, d]: [v128; 4]) -> v128 {
     // The first halves of two registers plus the second ones; then the even numbers plus the odd ones.
-    let halves =
-        |a, b| f32x4_add(i64x2_shuffle::<0, 2>(a, b), i64x2_shuffle::<1, 3>(a, b));
+    let halves = |a, b| f32x4_add(i64x2_shuffle::<0, 2>(a, b), i64x2_shuffle::<1, 3>(a, b));
     let (ab, cd) = (halves(a, b), halves(c, d));
     f32x4_add(i32x4_shuffle::<0, 2, 4, 6>(ab, cd), i32x4_shuffle::<1, 3, 5, 7>(ab, cd))
 }
 
 register! {
     /// Four f32.
-    F32x4, f32, f32x4_splat;
+    F32x4, f32, f32x4_splat, f32x4_relaxed_madd;
     |at, n| match n {
         1 => v128_load32_zero(at.cast()),
         2 => v128_load64_zero(at.cast()),
@@ -185,7 +194,7 @@ register! {
 }
 register! {
     /// Two f64.
-    F64x2, f64, f64x2_splat;
+    F64x2, f64, f64x2_splat, f64x2_relaxed_madd;
     |at, _n| v128_load64_zero(at.cast());
     |to, _n, v| v128_store64_lane::<0>(v, to.cast());
     f64x2_extract_lane, f64x2_replace_lane, v128_load64_lane, v128_store64_lane, 0 1;

@@ -7,10 +7,6 @@ use std::ops::{Add, Mul, Sub};
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use self::x86::{F32x8, F32x16, F64x4, F64x8};
-#[cfg(not(all(target_arch = "wasm32", target_feature = "simd128")))]
-pub(crate) use crate::simd::lanes::{F32x4, F64x2};
-#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-pub(crate) use crate::simd::simd128::{F32x4, F64x2};
 use crate::simd::isa::{BASELINE_FMA, Job};
 
 /// One number, or a register of them. A register of an instruction set may only be used inside its own
@@ -553,8 +549,9 @@ pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: imp
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use super::{F32x4, F32x8, F32x16, F64x2, F64x4, F64x8, Vector};
+    use super::{F32x8, F32x16, F64x4, F64x8, Vector};
     use crate::simd::{
+        F32x4, F64x2,
         isa::{Isa, Job},
         math,
     };

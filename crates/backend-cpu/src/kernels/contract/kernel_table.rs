@@ -11,6 +11,7 @@ use super::{
     winograd::transforms::Transforms,
 };
 use crate::simd::{
+    self,
     isa::Isa,
     vector::{self, Float, Vector},
 };
@@ -145,7 +146,7 @@ macro_rules! table {
     (few $register:ty) => {
         table!($register, 8; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
     };
-    // 16 registers, of which the compilers of browsers keep one for themselves and need another for a product.
+    // 16 registers, of which the compilers of browsers keep one and need another for a product.
     (fewest $register:ty) => {
         table!($register, 8; ; 1, 2, 3, 4, 5; 1, 2, 3, 4, 5, 6, 7, 8; 2, 1)
     };
@@ -170,11 +171,11 @@ macro_rules! tiled {
                 }
                 let _ = isa;
                 #[cfg(target_arch = "aarch64")]
-                return table!(many vector::$four);
+                return table!(many simd::$four);
                 #[cfg(target_arch = "wasm32")]
-                return table!(fewest vector::$four);
+                return table!(fewest simd::$four);
                 #[cfg(not(any(target_arch = "aarch64", target_arch = "wasm32")))]
-                table!(few vector::$four)
+                table!(few simd::$four)
             }
         }
     };
