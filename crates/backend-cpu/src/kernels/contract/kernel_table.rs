@@ -13,7 +13,7 @@ use super::{
 use crate::simd::{
     self,
     isa::Isa,
-    vector::{self, Float, Vector},
+    vector::{Float, Vector},
 };
 
 type TileKernel<T> = unsafe fn(&MicroTile<T>);
@@ -163,11 +163,11 @@ macro_rules! tiled {
             fn micro_kernels(isa: Isa) -> MicroKernels<$number> {
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx512() {
-                    return table!(many vector::$avx512);
+                    return table!(many simd::vector::$avx512);
                 }
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx2() {
-                    return table!(few vector::$avx2);
+                    return table!(few simd::vector::$avx2);
                 }
                 let _ = isa;
                 #[cfg(target_arch = "aarch64")]
