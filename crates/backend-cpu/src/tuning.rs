@@ -13,8 +13,10 @@ use crate::machine::machine;
 
 /// `bytes`, measured with a second-level cache of 1 MiB or more, or as much less as the cache is smaller.
 fn in_l2(bytes: usize) -> usize {
-    let whole = 1 << 20;
-    bytes * machine().l2.min(whole) / whole
+    const WHOLE: usize = 1 << 20;
+    // Divided first: the product of two sizes has more than 32 bits.
+    let kib = machine().l2.min(WHOLE) >> 10;
+    (bytes >> 10) * kib
 }
 
 // Waking threads. Exercised by `small_add_batch`, `simplenet_step_64` and `simplenet_step_64_busy`.

@@ -157,7 +157,7 @@ export async function check() {
       return { error: reason(error) };
     }
   };
-  const results = { digits: [], studio: [], language: [], voice: [] };
+  const results = { digits: [], studio: [], language: [], voice: [], operations: [] };
   const prefix = new URLSearchParams(location.search).get("check");
   await load("digits");
   results.first = fetched();
@@ -191,18 +191,20 @@ export async function check() {
     results.voice.push({ device, ...heard });
   }
   const { operations } = await load("voice");
-  if (operations) {
+  for (const device of operations ? ["cpu", "wgpu"] : []) {
     const wrong = [];
     const tell = (name, what) => {
       by("digits-status").textContent = name;
-      if (what !== undefined) wrong.push(`${name}: ${what}`);
-      return doing(name);
+      if (what !== undefined) wrong.push(`${name} on ${device}: ${what}`);
+      return doing(`${name} on ${device}`);
     };
+    let count = 0;
     try {
-      results.operations = { count: await operations("wgpu", prefix, tell), wrong };
+      count = await operations(device, prefix, tell);
     } catch (error) {
-      results.operations = { count: 0, wrong: [reason(error)] };
+      wrong.push(reason(error));
     }
+    results.operations.push({ device, count, wrong });
   }
   results.fetched = fetched();
   await send(results);

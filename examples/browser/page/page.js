@@ -1,4 +1,4 @@
-// The page: its three panels, the studio's sections, its colours, and a test of all of them.
+// The page: its three panels, the studio's sections, its colours, a test of all of them, and a benchmark.
 import { digits, redraw } from "./digits.js";
 import { language } from "./language.js";
 import { by, listDevices, load, reason } from "./modules.js";
@@ -64,7 +64,12 @@ voice();
 themes();
 document.documentElement.dataset.ready = "yes";
 
-if (new URLSearchParams(location.search).has("check")) {
+const asked = new URLSearchParams(location.search);
+if (asked.has("check")) {
   const { check } = await import("./check.js");
   await check();
+}
+if (asked.has("bench")) {
+  const { bench } = await import("./bench.js");
+  await bench();
 }

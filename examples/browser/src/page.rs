@@ -211,6 +211,48 @@ impl Listener {
     }
 }
 
+/// A network from an ONNX file on the processor, for the page's benchmark.
+#[cfg(feature = "bench")]
+#[wasm_bindgen]
+pub struct Network {
+    model: taper::onnx::Model,
+    device: Device,
+    inputs: Vec<(String, taper::onnx::Value)>,
+}
+
+#[cfg(feature = "bench")]
+#[wasm_bindgen]
+impl Network {
+    /// Loads the network in the bytes of a file.
+    pub fn open(model: Vec<u8>) -> Result<Network, JsError> {
+        let device = taper::cpu();
+        Ok(Network { model: taper::onnx::Model::from_bytes(model, &device)?, device, inputs: Vec::new() })
+    }
+
+    /// Sets an input of the next run.
+    pub fn set(&mut self, name: String, shape: Vec<usize>, numbers: Vec<f32>) -> Result<(), JsError> {
+        let tensor = taper::Tensor::from_vec(numbers, shape, &self.device)?;
+        self.inputs.push((name, tensor.into()));
+        Ok(())
+    }
+
+    /// Sets an input of the next run that is one integer.
+    pub fn set_integer(&mut self, name: String, number: i64) {
+        self.inputs.push((name, taper::onnx::HostTensor::integer(number).into()));
+    }
+
+    /// Runs the network, and returns its outputs one after another.
+    pub async fn run(&mut self) -> Result<Vec<f32>, JsError> {
+        let outputs = taper::no_grad(|| self.model.run(self.inputs.drain(..)))?.tensors()?;
+        taper::eval_pending()?;
+        let mut numbers = Vec::new();
+        for output in outputs {
+            numbers.extend(output.to_vec_async::<f32>().await?);
+        }
+        Ok(numbers)
+    }
+}
+
 /// Computes the rows of the table of operations whose labels begin with `prefix` on a device. `tell` is
 /// called with each row's label before it runs, and again with an error message if it fails; it returns a
 /// promise. Returns the number of rows that have kernels there.

@@ -9,8 +9,9 @@ use tensor_core::{BinaryOp, DType};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector::{F32x8, F32x16};
 use crate::simd::{
+    F32x4,
     isa::{Isa, Job},
-    vector::{F32x4, Vector},
+    vector::Vector,
 };
 
 /// The second operation of a pair, on the first's result t and an operand c.

@@ -49,6 +49,7 @@ impl<T: Copy + Default> Job for Plane<T> {
     #[inline(always)]
     fn run(self) {
         let transposed = self.sr == 1 && self.dc == 1;
+        let in_parts = transposes_in_registers::<T>(self.isa);
         for band in (0..self.columns).step_by(BAND_COLUMNS) {
             let end = self.columns.min(band + BAND_COLUMNS);
             for r in self.rows.clone().step_by(TILE) {
@@ -59,11 +60,16 @@ impl<T: Copy + Default> Job for Plane<T> {
                     let to = self.to.wrapping_offset(r as isize * self.dr + c as isize * self.dc);
                     // SAFETY: rows r..r + height and columns c..c + width are within the caller's memory.
                     unsafe {
-                        if transposed && height == TILE && width == TILE {
-                            let columns = from_fn(|j| from.wrapping_offset(j as isize * self.sc));
+                        let whole = height == TILE && width == TILE;
+                        if !transposed || !whole && !in_parts {
+                            self.tile(from, to, height, width);
+                            continue;
+                        }
+                        let columns = from_fn(|j| from.wrapping_offset(j as isize * self.sc));
+                        if whole {
                             transpose::<true, _>(self.isa, columns, [TILE; 2], to, self.dr);
                         } else {
-                            self.tile(from, to, height, width);
+                            transpose::<false, _>(self.isa, columns, [height, width], to, self.dr);
                         }
                     }
                 }
@@ -96,6 +102,16 @@ impl<T: Copy + Default> Plane<T> {
     }
 }
 
+/// Whether [`transpose`] has a form in registers, which also suits tiles that are not whole.
+pub(crate) fn transposes_in_registers<T>(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = isa.is_avx512();
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = cfg!(all(target_arch = "wasm32", target_feature = "simd128"));
+    let _ = isa;
+    has && size_of::<T>() == 4
+}
+
 /// Writes contiguous columns, which start at the given addresses, as rows at `to`, `dr` elements apart.
 /// With `WHOLE` there are [`TILE`] rows and columns.
 ///
@@ -110,10 +126,16 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     dr: isize,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa.is_avx512() && size_of::<T>() == 4 {
+    if transposes_in_registers::<T>(isa) {
         let columns = columns.map(<*const T>::cast);
         // SAFETY: the processor has AVX-512, and the elements are of 4 bytes.
         return unsafe { transpose_avx512::<WHOLE>(columns, [height, width], to.cast(), dr) };
+    }
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    if transposes_in_registers::<T>(isa) {
+        let columns = columns.map(<*const T>::cast);
+        // SAFETY: the caller's promise, and the elements are of 4 bytes.
+        return unsafe { transpose_fours(columns, [height, width], to.cast(), dr) };
     }
     let _ = isa;
     let mut tile = [[T::default(); TILE]; TILE];
@@ -134,6 +156,43 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
             for (j, column) in columns.iter().enumerate().take(width) {
                 for i in 0..height {
                     to.wrapping_offset(i as isize * dr).add(j).write(column.add(i).read());
+                }
+            }
+        }
+    }
+}
+
+/// [`transpose`] in squares of four columns and rows, a register for each.
+///
+/// # Safety
+/// As [`transpose`].
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+#[inline(always)]
+unsafe fn transpose_fours(columns: [*const f32; TILE], [height, width]: [usize; 2], to: *mut f32, dr: isize) {
+    use crate::simd::{F32x4, vector::Vector};
+    const SIDE: usize = F32x4::WIDTH;
+    for (j, columns) in columns.chunks(SIDE).enumerate() {
+        let columns = &columns[..SIDE.min(width.saturating_sub(j * SIDE))];
+        for i in (0..height).step_by(SIDE) {
+            let row = |k: usize| to.wrapping_offset((i + k) as isize * dr).wrapping_add(j * SIDE);
+            // SAFETY: the caller's promise for these columns and rows.
+            unsafe {
+                match columns {
+                    &[a, b, c, d] if i + SIDE <= height => {
+                        let [a, b, c, d] = [a, b, c, d].map(|column| F32x4::load(column.add(i)));
+                        let ([first, second], [third, fourth]) = (a.zip(c), b.zip(d));
+                        for (k, rows) in [first.zip(third), second.zip(fourth)].into_iter().enumerate() {
+                            rows[0].store_first(row(2 * k), SIDE);
+                            rows[1].store_first(row(2 * k + 1), SIDE);
+                        }
+                    }
+                    some => {
+                        for k in 0..SIDE.min(height - i) {
+                            for (at, column) in some.iter().enumerate() {
+                                row(k).add(at).write(column.add(i + k).read());
+                            }
+                        }
+                    }
                 }
             }
         }

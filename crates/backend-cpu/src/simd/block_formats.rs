@@ -317,7 +317,7 @@ macro_rules! by_register {
             // SAFETY: as above.
             () => {
                 let _ = isa;
-                type $v = $crate::simd::vector::F32x4;
+                type $v = $crate::simd::F32x4;
                 $go
             }
         }

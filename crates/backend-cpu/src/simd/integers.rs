@@ -1,10 +1,7 @@
 //! Registers of small integers that become f32: the elements of block formats on their way to a sum.
 #![allow(unsafe_code)]
 
-use crate::simd::{
-    bytes::{HalfPair, Plain},
-    vector::{F32x4, Lanes, Vector},
-};
+use crate::simd::{bytes::HalfPair, vector::Vector};
 
 /// A register of f32 with its register of as many integers of 32 bits. As [`Vector`], it may only be used
 /// inside its own [`Vector::run`].
@@ -32,72 +29,6 @@ pub(crate) trait Integers: Vector<Number = f32> + HalfPair {
     /// `number` where a bit of `bits` is set, the lowest being that of the first integer, and 0 elsewhere.
     fn where_set(bits: u32, number: i32) -> Self::Ints;
     fn to_f32(ints: Self::Ints) -> Self;
-}
-
-impl Integers for F32x4 {
-    type Ints = [i32; 4];
-    const VECTORS: usize = 1;
-
-    #[inline(always)]
-    unsafe fn unsigned(at: *const u8) -> [i32; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { at.cast::<[u8; 4]>().read() }.map(i32::from)
-    }
-
-    #[inline(always)]
-    unsafe fn signed(at: *const u8) -> [i32; 4] {
-        // SAFETY: the caller's promise.
-        unsafe { at.cast::<[i8; 4]>().read() }.map(i32::from)
-    }
-
-    #[inline(always)]
-    fn right(ints: [i32; 4], by: usize) -> [i32; 4] {
-        let [a, b, c, d] = ints;
-        [a >> by, b >> by, c >> by, d >> by]
-    }
-
-    #[inline(always)]
-    fn left(ints: [i32; 4], by: usize) -> [i32; 4] {
-        let [a, b, c, d] = ints;
-        [a << by, b << by, c << by, d << by]
-    }
-
-    #[inline(always)]
-    fn and(ints: [i32; 4], mask: i32) -> [i32; 4] {
-        let [a, b, c, d] = ints;
-        [a & mask, b & mask, c & mask, d & mask]
-    }
-
-    #[inline(always)]
-    fn or(a: [i32; 4], b: [i32; 4]) -> [i32; 4] {
-        [a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]]
-    }
-
-    #[inline(always)]
-    fn plus(ints: [i32; 4], number: i32) -> [i32; 4] {
-        let [a, b, c, d] = ints;
-        [a + number, b + number, c + number, d + number]
-    }
-
-    #[inline(always)]
-    fn where_set(bits: u32, number: i32) -> [i32; 4] {
-        let bit = |i: u32| number * (bits >> i & 1) as i32;
-        [bit(0), bit(1), bit(2), bit(3)]
-    }
-
-    #[inline(always)]
-    fn to_f32(ints: [i32; 4]) -> F32x4 {
-        let [a, b, c, d] = ints;
-        Lanes([a as f32, b as f32, c as f32, d as f32])
-    }
-}
-
-impl HalfPair for F32x4 {
-    #[inline(always)]
-    unsafe fn halves(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
-        unsafe { Plain::halves(at) }
-    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -229,121 +229,6 @@ impl Real for f32 {
     }
 }
 
-/// 16 bytes of numbers, the register size of every processor; the compiler keeps them in a register.
-#[derive(Clone, Copy)]
-#[repr(align(16))]
-pub(crate) struct Lanes<T, const N: usize>(pub(super) [T; N]);
-
-pub(crate) type F32x4 = Lanes<f32, 4>;
-pub(crate) type F64x2 = Lanes<f64, 2>;
-
-macro_rules! lanewise {
-    ($($op:ident $method:ident)*) => {$(
-        impl<T: Float, const N: usize> $op for Lanes<T, N> {
-            type Output = Lanes<T, N>;
-            #[inline(always)]
-            fn $method(mut self, other: Lanes<T, N>) -> Lanes<T, N> {
-                for i in 0..N {
-                    self.0[i] = self.0[i].$method(other.0[i]);
-                }
-                self
-            }
-        }
-    )*};
-}
-lanewise!(Add add Sub sub Mul mul);
-
-impl<T: Float, const N: usize> Vector for Lanes<T, N> {
-    type Number = T;
-    const WIDTH: usize = N;
-    const HAS_FMA: bool = BASELINE_FMA;
-
-    #[inline(always)]
-    fn splat(x: T) -> Lanes<T, N> {
-        Lanes([x; N])
-    }
-
-    #[inline(always)]
-    fn fma<const FUSED: bool>(mut self, b: Lanes<T, N>, c: Lanes<T, N>) -> Lanes<T, N> {
-        for i in 0..N {
-            self.0[i] = self.0[i].fma::<FUSED>(b.0[i], c.0[i]);
-        }
-        self
-    }
-
-    #[inline(always)]
-    unsafe fn load(at: *const T) -> Lanes<T, N> {
-        // SAFETY: the caller's promise.
-        Lanes(unsafe { at.cast::<[T; N]>().read_unaligned() })
-    }
-
-    #[inline(always)]
-    unsafe fn load_first(at: *const T, n: usize) -> Lanes<T, N> {
-        let mut out = [T::ZERO; N];
-        for (i, out) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: the caller's promise.
-            *out = unsafe { at.add(i).read() };
-        }
-        Lanes(out)
-    }
-
-    #[inline(always)]
-    unsafe fn load_rest(mut self, at: *const T, from: usize, n: usize) -> Lanes<T, N> {
-        for (i, number) in self.0.iter_mut().enumerate().take(n).skip(from) {
-            // SAFETY: the caller's promise.
-            *number = unsafe { at.wrapping_add(i).read() };
-        }
-        self
-    }
-
-    #[inline(always)]
-    unsafe fn store_first(self, at: *mut T, n: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if n == N {
-                at.cast::<[T; N]>().write_unaligned(self.0);
-            } else {
-                for i in 0..n {
-                    at.add(i).write(self.0[i]);
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store_rest(self, at: *mut T, from: usize, n: usize) {
-        for (i, &number) in self.0.iter().enumerate().take(n).skip(from) {
-            // SAFETY: the caller's promise.
-            unsafe { at.wrapping_add(i).write(number) };
-        }
-    }
-
-    #[inline(always)]
-    fn unzip(self, next: Lanes<T, N>) -> [Lanes<T, N>; 2] {
-        let (mut even, mut odd) = (self, next);
-        let both = |i: usize| if i < N { self.0[i] } else { next.0[i - N] };
-        for i in 0..N {
-            (even.0[i], odd.0[i]) = (both(2 * i), both(2 * i + 1));
-        }
-        [even, odd]
-    }
-
-    #[inline(always)]
-    fn zip(self, odd: Lanes<T, N>) -> [Lanes<T, N>; 2] {
-        let (mut first, mut second) = (self, odd);
-        let both = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { odd.0[i / 2] };
-        for i in 0..N {
-            (first.0[i], second.0[i]) = (both(i), both(N + i));
-        }
-        [first, second]
-    }
-
-    #[inline(always)]
-    unsafe fn run<J: Job>(job: J) -> J::Output {
-        job.run()
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::{
@@ -664,8 +549,9 @@ pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: imp
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
-    use super::{F32x4, F32x8, F32x16, F64x2, F64x4, F64x8, Vector};
+    use super::{F32x8, F32x16, F64x4, F64x8, Vector};
     use crate::simd::{
+        F32x4, F64x2,
         isa::{Isa, Job},
         math,
     };

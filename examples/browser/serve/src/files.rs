@@ -12,6 +12,7 @@ const KINDS: &[(&str, &str, bool)] = &[
     ("html", "text/html; charset=utf-8", true),
     ("js", "text/javascript", true),
     ("jsonl", "application/x-ndjson", true),
+    ("mjs", "text/javascript", true),
     ("wasm", "application/wasm", true),
 ];
 const OTHER: &str = "application/octet-stream";

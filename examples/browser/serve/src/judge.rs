@@ -17,7 +17,7 @@ pub(crate) fn all(results: &Value, url: &str) -> Outcome {
         each(results, "language").and_then(language),
         refusals(&results["refused"]),
         each(results, "voice").and_then(voice),
-        operations(results.get("operations")),
+        each(results, "operations").and_then(operations),
     ];
     let wrong: Vec<String> =
         verdicts.into_iter().filter_map(|verdict| Some(verdict.err()?.to_string())).collect();
@@ -39,7 +39,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-fn number(value: &Value, name: &str) -> Outcome<f64> {
+pub(crate) fn number(value: &Value, name: &str) -> Outcome<f64> {
     value[name].as_f64().ok_or_else(|| format!("there is no number {name} in {value}").into())
 }
 
@@ -219,14 +219,14 @@ fn voice(results: &[Value]) -> Outcome {
     Ok(())
 }
 
-/// The operations that were computed are right; none are, if the table is not built in.
-fn operations(operations: Option<&Value>) -> Outcome {
-    let Some(operations) = operations else { return Ok(()) };
-    let wrong = operations["wrong"].as_array().ok_or("operations: no list of what is wrong")?;
-    println!("wgpu: {} rows of the table of operations, {} of them wrong", operations["count"], wrong.len());
-    if !wrong.is_empty() {
-        let lines: Vec<&str> = wrong.iter().filter_map(Value::as_str).collect();
-        return Err(lines.join("\n").into());
+/// The operations that were computed on each device are right; none are, if the table is not built in.
+fn operations(results: &[Value]) -> Outcome {
+    let mut lines: Vec<&str> = Vec::new();
+    for result in results {
+        let wrong = result["wrong"].as_array().ok_or("operations: no list of what is wrong")?;
+        let (device, count) = (text(result, "device"), &result["count"]);
+        println!("{device}: {count} rows of the table of operations, {} of them wrong", wrong.len());
+        lines.extend(wrong.iter().filter_map(Value::as_str));
     }
-    Ok(())
+    if lines.is_empty() { Ok(()) } else { Err(lines.join("\n").into()) }
 }

@@ -1,6 +1,7 @@
 //! Makes a page of WebAssembly modules, and serves it; or opens it in a browser without a window and checks
-//! what it does.
+//! or times what it does.
 
+mod bench;
 mod files;
 mod judge;
 
@@ -43,6 +44,10 @@ struct Options {
     /// With --check: the operations whose names begin so
     #[arg(long, default_value = "")]
     only: String,
+    /// Open the page in Chromium without a window, and print the times of networks in Taper and in ONNX
+    /// Runtime Web
+    #[arg(long)]
+    bench: bool,
 }
 
 fn main() -> ExitCode {
@@ -74,11 +79,15 @@ fn run(options: &Options) -> Outcome {
     options.with.iter().try_for_each(|path| copy(path, &options.out))?;
     let files = Files::read(&options.out)?;
     print!("{}", files.table());
-    let port = if options.check { 0 } else { options.port };
+    let port = if options.check || options.bench { 0 } else { options.port };
     let server = Server::http(("127.0.0.1", port)).map_err(|e| format!("port {port}: {e}"))?;
     let address = server.server_addr();
     if options.check {
-        return check(&server, &files, &format!("http://{address}/?check={}", options.only));
+        let url = format!("http://{address}/?check={}", options.only);
+        return judge::all(&results(&server, &files, &url)?, &url);
+    }
+    if options.bench {
+        return bench::table(&results(&server, &files, &format!("http://{address}/?bench"))?);
     }
     println!("http://{address}/ (Ctrl-C ends it)");
     for request in server.incoming_requests() {
@@ -143,8 +152,8 @@ fn open(url: &str, profile: &Path) -> Outcome<Browser> {
     Err(format!("no browser: none of {} is installed", NAMES.join(", ")).into())
 }
 
-/// Opens the page and judges what it sends back.
-fn check(server: &Server, files: &Files, url: &str) -> Outcome {
+/// Opens the page and waits for what it sends back.
+fn results(server: &Server, files: &Files, url: &str) -> Outcome<Value> {
     // A page that says nothing for so long has come to a stop.
     const LONG: Duration = Duration::from_secs(300);
     let profile = tempfile::tempdir()?;
@@ -170,7 +179,7 @@ fn check(server: &Server, files: &Files, url: &str) -> Outcome {
         request.respond(Response::empty(204))?;
         return match results["error"].as_str() {
             Some(error) => Err(format!("at {doing}: {error}").into()),
-            None => judge::all(&results, url),
+            None => Ok(results),
         };
     }
     Err(format!("the page has sent nothing for {} s; its last word: {doing}", LONG.as_secs()).into())

@@ -12,7 +12,7 @@ use std::ops::Range;
 use tensor_core::Result;
 
 use super::{
-    dots_kernel::{Block, COLUMNS, ROWS, Register, Tile},
+    dots_kernel::{Block, COLUMNS, Pair, ROWS, Register, Tile},
     epilogue::Finish,
     gemm::Product,
     kernel_table::HasMicroKernels,
@@ -46,15 +46,14 @@ impl Terms {
             return None;
         }
         let block = |(lhs, rhs): (&[Register], &[Register])| {
-            let (mut of_block, mut turning): (Vec<_>, Vec<_>) = lhs
+            let (mut pairs, mut turning): (Vec<_>, Vec<_>) = lhs
                 .iter()
-                .map(|left| left.from)
-                .zip(rhs.iter().copied())
-                .partition(|(_, right)| right.turn == width);
-            let whole = of_block.len();
-            of_block.append(&mut turning);
-            let (lhs, rhs) = of_block.into_iter().unzip();
-            Block { lhs, rhs, whole }
+                .zip(rhs)
+                .map(|(left, &rhs)| Pair { lhs: left.from, rhs })
+                .partition(|pair| pair.rhs.turn == width);
+            let whole = pairs.len();
+            pairs.append(&mut turning);
+            Block { pairs, whole }
         };
         Some(Terms {
             width,

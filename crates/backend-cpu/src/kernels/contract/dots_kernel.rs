@@ -2,6 +2,8 @@
 //! element of a micro-tile is a register of partial sums.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use super::operands::mul_add;
 use crate::simd::{
     isa::Job,
@@ -12,12 +14,17 @@ use crate::simd::{
 pub(super) const ROWS: usize = 4;
 pub(super) const COLUMNS: usize = 4;
 
-/// Some registers: the place of each in the left operand, where it is one run, and in the right one. The
-/// first `whole` of them are one run there too.
+/// Some pairs of registers. The right ones of the first `whole` of them are one run.
 pub(super) struct Block {
-    pub(super) lhs: Vec<isize>,
-    pub(super) rhs: Vec<Register>,
+    pub(super) pairs: Vec<Pair>,
     pub(super) whole: usize,
+}
+
+/// A register of terms: its place in the left operand, where it is one run, and in the right one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) lhs: isize,
+    pub(super) rhs: Register,
 }
 
 /// A register of terms that are read in place: term t is `from + t` from the first place, or `then +
@@ -49,7 +56,7 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
     #[inline(always)]
     fn run(self) {
         let Dots(tile) = self;
-        let Block { lhs, rhs, whole } = tile.block;
+        let Block { pairs, whole } = tile.block;
         let zero = V::splat(V::Number::ZERO);
         let mut sums = [[zero; N]; M];
         // A loop each for registers of one run and of two, so that the sums stay where they are.
@@ -71,21 +78,20 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
             };
         }
         // Not iterators, whose parts are compiled by themselves.
-        let (lhs_at, rhs_at) = (lhs.as_ptr(), rhs.as_ptr());
-        let mut at = 0;
-        while at < *whole {
-            // SAFETY: a block has as many on both sides, and no more whole ones.
-            let (left, Register { from, .. }) = unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
+        let Range { start: mut at, end } = pairs.as_ptr_range();
+        let whole = at.wrapping_add(*whole);
+        while at < whole {
+            // SAFETY: a block has as many, and no more whole ones.
+            let (left, from) = unsafe { ((*at).lhs, (*at).rhs.from) };
             term!(left, column => V::load(column.wrapping_offset(from)));
-            at += 1;
+            at = at.wrapping_add(1);
         }
-        while at < lhs.len() {
+        while at < end {
             // SAFETY: as above.
-            let (left, Register { from, turn, then }) =
-                unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
-            term!(left, column => V::load_first(column.wrapping_offset(from), turn)
+            let Pair { lhs, rhs: Register { from, turn, then } } = unsafe { at.read() };
+            term!(lhs, column => V::load_first(column.wrapping_offset(from), turn)
                 .load_rest(column.wrapping_offset(then), turn, V::WIDTH));
-            at += 1;
+            at = at.wrapping_add(1);
         }
         // Each by a number that is known here, so that sums stay in registers.
         macro_rules! sum {

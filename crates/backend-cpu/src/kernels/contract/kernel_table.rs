@@ -11,8 +11,9 @@ use super::{
     winograd::transforms::Transforms,
 };
 use crate::simd::{
+    self,
     isa::Isa,
-    vector::{self, Float, Vector},
+    vector::{Float, Vector},
 };
 
 type TileKernel<T> = unsafe fn(&MicroTile<T>);
@@ -145,6 +146,10 @@ macro_rules! table {
     (few $register:ty) => {
         table!($register, 8; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
     };
+    // 16 registers, of which the compilers of browsers keep one and need another for a product.
+    (fewest $register:ty) => {
+        table!($register, 8; ; 1, 2, 3, 4, 5; 1, 2, 3, 4, 5, 6, 7, 8; 2, 1)
+    };
 }
 
 /// A number that has micro-kernels.
@@ -158,17 +163,19 @@ macro_rules! tiled {
             fn micro_kernels(isa: Isa) -> MicroKernels<$number> {
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx512() {
-                    return table!(many vector::$avx512);
+                    return table!(many simd::vector::$avx512);
                 }
                 #[cfg(target_arch = "x86_64")]
                 if isa.is_avx2() {
-                    return table!(few vector::$avx2);
+                    return table!(few simd::vector::$avx2);
                 }
                 let _ = isa;
                 #[cfg(target_arch = "aarch64")]
-                return table!(many vector::$four);
-                #[cfg(not(target_arch = "aarch64"))]
-                table!(few vector::$four)
+                return table!(many simd::$four);
+                #[cfg(target_arch = "wasm32")]
+                return table!(fewest simd::$four);
+                #[cfg(not(any(target_arch = "aarch64", target_arch = "wasm32")))]
+                table!(few simd::$four)
             }
         }
     };

@@ -45,6 +45,8 @@ const fn unroll<V: Vector>() -> usize {
         16 / size_of::<V::Number>()
     } else if cfg!(target_arch = "aarch64") {
         4
+    } else if cfg!(target_arch = "wasm32") {
+        2
     } else {
         // Few processors have nothing else.
         1
@@ -138,9 +140,8 @@ impl<V: Vector> Right<V> for Panel<V> {
 
     #[inline(always)]
     unsafe fn load(self, term: isize, register: usize) -> V {
-        let at = self.at.wrapping_offset(term * self.term).wrapping_add(register * V::WIDTH);
         // SAFETY: the caller's promise.
-        unsafe { V::load(at) }
+        unsafe { V::load(self.at.wrapping_offset(term * self.term).add(register * V::WIDTH)) }
     }
 
     #[inline(always)]
@@ -240,15 +241,15 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
                     right[j] = unsafe { b.load($term, j) };
                 }
                 for i in 0..M {
-                    let at = if !ALONG {
-                        a.wrapping_offset($term * tile.a_stride).wrapping_add(i)
+                    let (row, number) = if !ALONG {
+                        (a.wrapping_offset($term * tile.a_stride), i)
                     } else if i < 8 {
-                        a.wrapping_offset(row[i]).wrapping_offset($term)
+                        (a.wrapping_offset(row[i]), $term as usize)
                     } else {
-                        a.wrapping_offset(8 * s + row[i - 8]).wrapping_offset($term)
+                        (a.wrapping_offset(8 * s + row[i - 8]), $term as usize)
                     };
                     // SAFETY: `run`'s caller gives all rows.
-                    let left = V::splat(unsafe { at.read() });
+                    let left = V::splat(unsafe { row.add(number).read() });
                     for j in 0..N {
                         sums[i][j] = mul_add(left, right[j], sums[i][j]);
                     }

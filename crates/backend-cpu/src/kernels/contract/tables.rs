@@ -13,7 +13,7 @@ use super::{
     piece_kernel::{CopyPieces, Piece},
 };
 use crate::{
-    memory::strided::{TILE, transpose},
+    memory::strided::{TILE, transpose, transposes_in_registers},
     simd::isa::{Isa, Job},
     tuning::{PACK_ELEMENT_COST, PACK_FAST_TILE_COST, PACK_REGISTER_COST, PACK_SLOW_TILE_COST},
 };
@@ -133,11 +133,7 @@ pub(super) fn runs(term: Steps<'_>, terms: Range<usize>) -> usize {
 
 /// The time that it takes to transpose `columns` columns, whose terms are contiguous in `runs` runs.
 fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    let fast = isa.is_avx512() && size_of::<T>() == 4;
-    #[cfg(not(target_arch = "x86_64"))]
-    let fast = false;
-    let _ = isa;
+    let fast = transposes_in_registers::<T>(isa);
     columns.div_ceil(TILE) * runs * if fast { PACK_FAST_TILE_COST } else { PACK_SLOW_TILE_COST }
 }
 
