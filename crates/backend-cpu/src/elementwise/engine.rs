@@ -104,9 +104,6 @@ impl Stream {
 fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> SmallVec<[bool; 16]> {
     let safe = |at: usize, step: &Step| {
         let Some(output) = step.output.and_then(|o| outputs.get(o as usize)) else { return false };
-        if step.output.is_some_and(|o| program.frame(o as usize).is_some()) {
-            return false;
-        }
         let shares = |k: usize| inputs[k].ptr == output.ptr;
         let later = (0..inputs.len()).any(|k| shares(k) && program.inputs[k].last_use > at);
         // These steps read their operand again after writing, or need an output that does not overlap it.
@@ -289,13 +286,8 @@ impl<'a> Evaluator<'a> {
             }
             self.places[step.dst as usize] = out;
         }
-        for (o, (&(src, dtype), target)) in program.outputs.iter().zip(targets).enumerate() {
+        for (&(src, dtype), target) in program.outputs.iter().zip(targets) {
             let from = self.place(src);
-            if let Some(framed) = program.frame(o) {
-                // SAFETY: as below; the launch checked that the buffer has room for the frame.
-                unsafe { framed.store(self.isa, dtype, from, target.at::<u8>(0), at, n) };
-                continue;
-            }
             let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
             if !std::ptr::eq(to, from) {
                 // SAFETY: the block holds n elements of the compute dtype, the target n more from `at` on.

@@ -8,7 +8,6 @@ use tensor_core::{
 
 use crate::{
     elementwise::{
-        framed::Framed,
         pair::{Second, is_first},
         table::takes_number,
     },
@@ -111,8 +110,6 @@ pub(crate) struct Lowered {
     pub(crate) scalars: Vec<DType>,
     pub(crate) inputs: Vec<Access>,
     pub(crate) outputs: Vec<(Src, DType)>,
-    /// For each output of the kernel in a frame, its number and its frame.
-    pub(crate) framed: SmallVec<[(usize, Framed); 1]>,
     /// Whether each step reads inputs in place and produces an output, so that no registers are needed.
     pub(crate) direct: bool,
     /// The collapsed index space, innermost axis last; empty for one element.
@@ -124,11 +121,6 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    /// The frame of an output, if it has one.
-    pub(crate) fn frame(&self, output: usize) -> Option<&Framed> {
-        self.framed.iter().find(|(o, _)| *o == output).map(|(_, framed)| framed)
-    }
-
     pub(crate) fn input_register(&self, k: u16) -> u16 {
         self.scalars.len() as u16 + k
     }
@@ -314,7 +306,6 @@ pub(crate) fn lower(
         scalars: program.scalars.clone(),
         inputs,
         outputs,
-        framed: SmallVec::new(),
         dims: collapsed.shape,
         numel,
         stops_at_rows: true,

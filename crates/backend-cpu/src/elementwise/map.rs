@@ -8,7 +8,6 @@ use tensor_core::{Error, Launch, Layout, Result, kernel::Program};
 use crate::{
     elementwise::{
         engine::with_evaluator,
-        framed::Framed,
         lower::{Code, Lowered, Src, lower},
         table::{self, Uniform},
     },
@@ -49,26 +48,21 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     if kernel.operands.iter().any(|operand| operand.format.is_some()) {
         return decode(isa, pool, launch);
     }
-    let program = compiled(launch, || {
-        let framed = kernel.outputs.iter().map(Framed::of).enumerate();
-        let framed = framed.filter_map(|(o, framed)| Some((o, framed?))).collect();
-        Ok(Lowered { framed, ..lower(program, &kernel.space, &kernel.operands, |_| true)? })
-    })?;
+    let program = compiled(launch, || lower(program, &kernel.space, &kernel.operands, |_| true))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;
-    for (output, spec) in bound.outputs.iter().zip(&kernel.outputs) {
-        output.require("map", spec.dtype, spec.stored())?;
+    for (output, &(_, dtype)) in bound.outputs.iter().zip(&program.outputs) {
+        output.require("map", dtype, program.numel)?;
     }
-    let is_framed = !program.framed.is_empty();
-    if !is_framed && program.is_strided_copy() && bound.are_apart() {
+    if program.is_strided_copy() && bound.are_apart() {
         let (input, out) = (bound.inputs[0], bound.outputs[0]);
         let plain = Layout::contiguous(kernel.space.clone());
         // SAFETY: both layouts were checked, and the memories do not overlap.
         unsafe { layouts::copy(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
         return Ok(());
     }
-    if !is_framed && program.direct && program.numel <= BLOCK_POSITIONS && bound.are_apart() {
+    if program.direct && program.numel <= BLOCK_POSITIONS && bound.are_apart() {
         return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());

@@ -20,7 +20,6 @@ use super::row_fold::{RowFold, Term, Total};
 use crate::{
     elementwise::{
         engine::{Evaluator, Stream, with_scratch, words},
-        framed::Framed,
         lower::{Access, Lowered, lower},
     },
     memory::{
@@ -416,14 +415,6 @@ impl Compiler<'_> {
                 out.1 = out.1.register();
             }
         }
-        program.framed = outputs
-            .iter()
-            .enumerate()
-            .filter_map(|(at, to)| {
-                let Destination::Output(o) = *to else { return None };
-                Some((at, Framed::of(&self.kernel.outputs[o as usize])?))
-            })
-            .collect();
         let is_row_value = |k: u16| matches!(builder.inputs[k as usize], Source::Row(_));
         let terms = match outputs.is_empty() {
             true => {
@@ -491,7 +482,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         input.require(OP, operand.dtype, end)?;
     }
     for (output, spec) in bound.outputs.iter().zip(&launch.kernel.outputs) {
-        output.require(OP, spec.dtype, spec.stored())?;
+        output.require(OP, spec.dtype, spec.shape.numel())?;
     }
     if rows.rows * rows.length == 0 {
         return Ok(());
