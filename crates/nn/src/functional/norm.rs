@@ -425,7 +425,7 @@ fn combined(
     Ok([mean, variance])
 }
 
-/// Whether the channels of `[N, C, …]` have so many elements that they are summed along their axes first.
+/// Whether the channels of `[N, C, …]` have enough elements to sum them along their axes first.
 fn has_long_channels(x: &Tensor) -> bool {
     x.dims()[2..].iter().product::<usize>() >= LONG
 }
@@ -480,9 +480,9 @@ fn by_channel(
 /// [`by_channel`] with the moments of the batch. The inputs are x, its mean and variance, and then the weight
 /// and the bias that there are.
 ///
-/// With the gradient g, r = 1 / √(variance + eps), d = x − mean and n elements of a channel, the gradient of x
-/// is r·weight·(g − Σg / n − d·r²·Σ(g·d) / n): two sums over each channel, which are those of the bias and,
-/// but for a factor, of the weight.
+/// With the gradient g, r = 1 / √(variance + eps), d = x − mean and n elements of a channel, the gradient of
+/// x is r·weight·(g − Σg / n − d·r²·Σ(g·d) / n): two sums over each channel, which are those of the bias
+/// and, but for a factor, of the weight.
 #[derive(Debug)]
 struct ByBatch {
     eps: f64,

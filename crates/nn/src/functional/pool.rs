@@ -571,8 +571,8 @@ impl<const D: usize> Pool<D> {
         })
     }
 
-    /// The gradient of maxima at these flat indices, if the windows cover the input: each element takes that of
-    /// its window if the index is its own. Nothing is added, so that no scatter is needed.
+    /// The gradient of maxima at these flat indices, if the windows cover the input: each element takes that
+    /// of its window if the index is its own. Nothing is added, so that no scatter is needed.
     #[track_caller]
     fn spread(&self, gradient: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let _line = caller_line();

@@ -194,9 +194,9 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// s = ln Σ exp(x − m) along an axis, with m = max x, and m itself, which is a constant for gradients: the loss
-/// subtracts it where it was added. The gradient of x, exp(x − m − s), takes both from the forward pass, so
-/// that no matrix of exponentials is stored for it.
+/// s = ln Σ exp(x − m) along an axis, with m = max x, and m itself, which is a constant for gradients: the
+/// loss subtracts what it added. The gradient of x, exp(x − m − s), takes both from the forward pass, so that
+/// no matrix of exponentials is stored for it.
 #[derive(Debug)]
 struct LogSum {
     axis: isize,
