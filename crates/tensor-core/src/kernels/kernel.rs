@@ -814,8 +814,10 @@ impl Kernel {
     /// `None` if parts along the axis are not independent: a cumulative operation, a sort or an
     /// arg-reduction along it, rows cut within a row, outputs in frames, copies, and custom kernels.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
+        if self.is_framed() {
+            return None;
+        }
         match &self.body {
-            _ if self.is_framed() => return None,
             Body::Map(_) | Body::Reduce { .. } | Body::Contract(_) | Body::Gather { .. } => {}
             Body::Rows { row_axes, .. } if axis + row_axes < self.space.rank() => {}
             Body::ArgReduce { axis: along, .. }

@@ -150,10 +150,9 @@ fn ends_a_product(analysis: &Analysis<'_>, readers: &[u32], mut j: u32) -> bool 
         if item.value.is_some() || item.store || readers[j as usize] > 1 {
             return false;
         }
-        match &item.node.op {
-            Op::Contract(_) => return true,
-            op if op.is_view() => j = item.inputs[0],
-            _ => return false,
+        if !item.node.op.is_view() {
+            return matches!(item.node.op, Op::Contract(_));
         }
+        j = item.inputs[0];
     }
 }
