@@ -17,8 +17,8 @@ mod resize;
 mod scan;
 
 use tensor_core::{
-    DType, Error, ErrorKind, Generator, Refusal, Result, Shape, Tensor, autocast, caller_line, default_dtype,
-    traced,
+    DType, Device, DeviceKind, Error, ErrorKind, Generator, Refusal, Result, Shape, Tensor, autocast,
+    caller_line, default_dtype, traced,
 };
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
@@ -62,6 +62,12 @@ pub use crate::loss::{
     binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, dice_loss, huber_loss, kl_div,
     l1_loss, mse_loss, nll_loss, sigmoid_focal_loss, smooth_l1_loss,
 };
+
+/// Whether kernels of a device wait for memory and for launches more than for arithmetic, so that computing
+/// again costs less than storing, and a pass over all elements less than a scatter.
+pub(crate) fn is_gpu(device: &Device) -> bool {
+    device.info().kind != DeviceKind::Cpu
+}
 
 /// The name of an operation for its number of axes, one to three.
 pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'static str {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use autograd::{Function, apply};
 use tensor_core::{Argument, DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor, caller_line, traced};
 
-use super::{by_dims, conv::Window, pad::padded};
+use super::{by_dims, conv::Window, is_gpu, pad::padded};
 
 /// The arrangement of windows over `D` axes, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -715,7 +715,8 @@ impl<const D: usize> Function for Maxima<D> {
     ) -> Result<Vec<Option<Tensor>>> {
         let x = &inputs[0];
         let Some(gradient) = gradient else { return Ok(vec![None]) };
-        if self.0.covers() {
+        // The CPU scatters faster than it makes a pass over all elements.
+        if self.0.covers() && is_gpu(&x.device()) {
             return Ok(vec![Some(self.0.spread(gradient, &indices.detach())?)]);
         }
         let lines = |t: &Tensor| {

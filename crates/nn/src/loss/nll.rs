@@ -4,6 +4,7 @@ use autograd::{Function, apply};
 use tensor_core::{DType, Error, ErrorKind, Refusal, Result, Scalar, Shape, Tensor, autocast, caller_line};
 
 use super::Reduction;
+use crate::functional::is_gpu;
 
 /// The negative log-likelihood `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
 ///
@@ -129,7 +130,10 @@ impl<'a> Labels<'a> {
     pub(super) fn nll_of_logits(&self, logits: &Tensor) -> Result<Tensor> {
         let _line = caller_line();
         let wide = logits.to_dtype(logits.dtype().compute())?;
-        let (log_sum, greatest) = apply(LogSum { axis: self.axis }, &[&wide])?;
+        let (log_sum, greatest) = match is_gpu(&wide.device()) {
+            true => apply(LogSum { axis: self.axis }, &[&wide])?,
+            false => log_sum(&wide, self.axis)?,
+        };
         let of_label = wide
             .gather_for(self.refusal, self.axis, &self.safe.unsqueeze(self.axis)?)?
             .sub(&greatest.detach())?;
@@ -195,8 +199,15 @@ impl<'a> Labels<'a> {
 }
 
 /// s = ln Σ exp(x − m) along an axis, with m = max x, and m itself, which is a constant for gradients: the
-/// loss subtracts what it added. The gradient of x, exp(x − m − s), takes both from the forward pass, so that
-/// no matrix of exponentials is stored for it.
+/// loss subtracts what it added.
+#[track_caller]
+fn log_sum(x: &Tensor, axis: isize) -> Result<(Tensor, Tensor)> {
+    let greatest = x.detach().amax(axis, true)?;
+    Ok((x.sub(&greatest)?.exp().sum_axis(axis, true)?.log(), greatest))
+}
+
+/// [`log_sum`] with the gradient exp(x − m − s), which takes both numbers from the forward pass and stores no
+/// matrix of exponentials. On the CPU reading them costs less than computing them again.
 #[derive(Debug)]
 struct LogSum {
     axis: isize,
@@ -211,8 +222,7 @@ impl Function for LogSum {
 
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
-        let greatest = inputs[0].amax(self.axis, true)?;
-        Ok((inputs[0].sub(&greatest)?.exp().sum_axis(self.axis, true)?.log(), greatest))
+        log_sum(inputs[0], self.axis)
     }
 
     #[track_caller]
