@@ -1,7 +1,11 @@
 //! Registers of small integers that become f32: the elements of block formats on their way to a sum.
 #![allow(unsafe_code)]
 
-use crate::simd::{bytes::HalfPair, vector::Vector};
+use crate::simd::{
+    F32x4,
+    bytes::{HalfPair, Plain},
+    vector::Vector,
+};
 
 /// A register of f32 with its register of as many integers of 32 bits. As [`Vector`], it may only be used
 /// inside its own [`Vector::run`].
@@ -29,6 +33,14 @@ pub(crate) trait Integers: Vector<Number = f32> + HalfPair {
     /// `number` where a bit of `bits` is set, the lowest being that of the first integer, and 0 elsewhere.
     fn where_set(bits: u32, number: i32) -> Self::Ints;
     fn to_f32(ints: Self::Ints) -> Self;
+}
+
+impl HalfPair for F32x4 {
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> [f32; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { Plain::halves(at) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

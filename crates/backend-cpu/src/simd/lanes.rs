@@ -5,7 +5,6 @@
 use std::ops::{Add, Mul, Sub};
 
 use crate::simd::{
-    bytes::{HalfPair, Plain},
     integers::Integers,
     isa::{BASELINE_FMA, Job},
     vector::{Float, Vector},
@@ -181,13 +180,5 @@ impl Integers for F32x4 {
     fn to_f32(ints: [i32; 4]) -> F32x4 {
         let [a, b, c, d] = ints;
         Lanes([a as f32, b as f32, c as f32, d as f32])
-    }
-}
-
-impl HalfPair for F32x4 {
-    #[inline(always)]
-    unsafe fn halves(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
-        unsafe { Plain::halves(at) }
     }
 }

@@ -12,7 +12,6 @@ use std::{
 };
 
 use crate::simd::{
-    bytes::{HalfPair, Plain},
     integers::Integers,
     isa::Job,
     vector::{Real, Vector},
@@ -279,13 +278,5 @@ impl Integers for F32x4 {
     #[inline(always)]
     fn to_f32(ints: v128) -> F32x4 {
         F32x4(f32x4_convert_i32x4(ints))
-    }
-}
-
-impl HalfPair for F32x4 {
-    #[inline(always)]
-    unsafe fn halves(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
-        unsafe { Plain::halves(at) }
     }
 }

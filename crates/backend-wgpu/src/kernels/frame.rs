@@ -6,8 +6,14 @@ use crate::codegen::{dispatch::Dispatch, dtypes::loaded, wgsl::Code};
 
 /// The outputs of a map or row kernel that have a frame.
 pub(crate) struct Frames {
-    /// For each output in a frame, the length of its runs along the last axis.
-    runs: Vec<Option<usize>>,
+    of: Vec<Option<Framed>>,
+}
+
+/// An output in a frame.
+struct Framed {
+    dtype: DType,
+    /// The length of its runs along the last axis.
+    run: usize,
 }
 
 impl Frames {
@@ -16,14 +22,12 @@ impl Frames {
         if kernel.is_framed() {
             d.params.size("invocations", invocations);
         }
-        Frames {
-            runs: kernel.outputs.iter().enumerate().map(|(o, output)| functions(o, output, d)).collect(),
-        }
+        Frames { of: kernel.outputs.iter().enumerate().map(|(o, output)| framed(o, output, d)).collect() }
     }
 
     /// Whether output `o` has a frame.
     pub(crate) fn has(&self, o: usize) -> bool {
-        self.runs[o].is_some()
+        self.of[o].is_some()
     }
 
     /// The place in the buffer of output `o` of the element at a flat position.
@@ -34,7 +38,7 @@ impl Frames {
     /// Stores four neighbours of output `o`, which has a frame, from a position on that is a multiple of 4.
     /// The position of each is below `end`, unless all are.
     pub(crate) fn store_four(&self, o: usize, at: &str, four: [String; 4], end: Option<&str>, c: &mut Code) {
-        if self.runs[o].is_some_and(|run| run % 4 == 0) {
+        if self.of[o].as_ref().is_some_and(|framed| framed.run % 4 == 0) {
             c.bind(format_args!("place{o}"), format_args!("framed{o}({at})"));
             for (e, value) in four.iter().enumerate() {
                 c.line(format_args!("store_out{o}(place{o} + {e}u, {value});"));
@@ -51,19 +55,20 @@ impl Frames {
     }
 
     /// Stores the zeros, a share in each invocation of workgroups of this size.
-    pub(crate) fn zeros(&self, dtypes: impl Fn(usize) -> DType, size: usize, c: &mut Code) {
+    pub(crate) fn zeros(&self, size: usize, c: &mut Code) {
         let from = format!("workgroup_index * {size}u + local_index");
-        for o in (0..self.runs.len()).filter(|&o| self.has(o)) {
+        for (o, framed) in self.of.iter().enumerate() {
+            let Some(Framed { dtype, .. }) = framed else { continue };
             c.count("z", [&from, &format!("params.f{o}_zeros"), "params.invocations"], |c| {
-                c.line(format_args!("store_out{o}(zero{o}(z), {}());", loaded(dtypes(o))));
+                c.line(format_args!("store_out{o}(zero{o}(z), {}());", loaded(*dtype)));
             });
         }
     }
 }
 
 /// The functions `framed<o>(i)`, the place of element i, and `zero<o>(b)`, the place of zero b: in each plane
-/// the runs above the elements, the ends of their runs, and the runs below. Returns the length of a run.
-fn functions(o: usize, output: &Output, d: &mut Dispatch) -> Option<usize> {
+/// the runs above the elements, the ends of their runs, and the runs below.
+fn framed(o: usize, output: &Output, d: &mut Dispatch) -> Option<Framed> {
     let (frame, &[.., rows, columns]) = (output.frame?, &output.shape[..]) else { return None };
     let ([top, left], [bottom, right]) = (frame.before, frame.after);
     let (height, width) = (top + rows + bottom, left + columns + right);
@@ -106,5 +111,5 @@ fn functions(o: usize, output: &Output, d: &mut Dispatch) -> Option<usize> {
         });
         c.line(format_args!("return base + above + {rows} * {width} + m - {rows} * side;"));
     });
-    Some(columns)
+    Some(Framed { dtype: output.dtype, run: columns })
 }

@@ -179,7 +179,7 @@ pub(crate) fn dispatches(
         });
     }
     d.code.entry(256, |c| {
-        frames.zeros(|o| outputs[o], 256, c);
+        frames.zeros(256, c);
         match squares {
             Some(_) => in_squares(c),
             None => c.bind("u", "workgroup_index * 256u + local_index"),

@@ -113,7 +113,7 @@ pub(crate) fn dispatches(
     let phases = writer.write(length, &mut d)?;
 
     d.code.entry(size, |c| {
-        writer.frames.zeros(|o| program.output_dtype(o), size, c);
+        writer.frames.zeros(size, c);
         if direct {
             c.bind("row", "workgroup_index * 64u + local_index");
             c.return_if("row >= params.rows");

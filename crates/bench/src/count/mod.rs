@@ -139,10 +139,15 @@ fn count(case: &Case, device: &Device) -> Result<Row> {
     Ok(Row { case: case.name.clone(), counts, least_bytes })
 }
 
+/// The profile of a case's call after those that warm up.
+fn profiled(case: &Case, device: &Device) -> Result<taper::inspect::Profile<()>> {
+    let (mut call, mut last, _) = warmed_up(case, device)?;
+    Ok(taper::inspect::profile(|| once(&mut call, &mut last))?)
+}
+
 /// The launches of a case's call, in order.
 fn launches(case: &Case, device: &Device) -> Result<String> {
-    let (mut call, mut last, _) = warmed_up(case, device)?;
-    let profile = taper::inspect::profile(|| once(&mut call, &mut last))?;
+    let profile = profiled(case, device)?;
     let mut text = format!("{}\n", case.name);
     for (number, run) in profile.runs.iter().enumerate() {
         let (space, bytes) = (&run.space, run.bytes_read + run.bytes_written);
@@ -159,8 +164,7 @@ fn launches(case: &Case, device: &Device) -> Result<String> {
 
 /// The launches of a case's call by kernel, operation and line, those with the most bytes first.
 fn by_line(case: &Case, device: &Device) -> Result<String> {
-    let (mut call, mut last, _) = warmed_up(case, device)?;
-    let profile = taper::inspect::profile(|| once(&mut call, &mut last))?;
+    let profile = profiled(case, device)?;
     let mut lines: BTreeMap<(&str, &str, String), (u64, u64)> = BTreeMap::new();
     for run in &profile.runs {
         let place = format!("{}:{}", run.location.file(), run.location.line());

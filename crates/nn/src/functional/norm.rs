@@ -430,6 +430,11 @@ fn has_long_channels(x: &Tensor) -> bool {
     x.dims()[2..].iter().product::<usize>() >= LONG
 }
 
+/// The axes of a channel's elements in `[N, C, …]`: all but the second.
+fn axes_of_channels(x: &Tensor) -> Vec<usize> {
+    (0..x.rank()).filter(|&axis| axis != 1).collect()
+}
+
 /// One number for each channel of each sample, `[N, C, 1…]`, with the samples of a channel as a row `[C, N]`:
 /// one kernel then reduces several of them, and computes what follows.
 #[track_caller]
@@ -444,7 +449,7 @@ fn batch_moments(x: &Tensor) -> Result<[Tensor; 2]> {
         let [mean, variance] = local_moments(x)?;
         combined([&samples_as_rows(&mean)?, &samples_as_rows(&variance)?], |local| local.mean_axis(1, true))?
     } else {
-        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+        let axes = axes_of_channels(x);
         let mean = x.mean_axis(axes.as_slice(), true)?;
         let variance = variance(x, &mean, &axes)?;
         [mean, variance]
@@ -459,8 +464,7 @@ fn channel_sum(x: &Tensor) -> Result<Tensor> {
         let axes: Vec<usize> = (2..x.rank()).collect();
         samples_as_rows(&x.sum_axis(axes, true)?)?.sum_axis(1, true)?
     } else {
-        let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
-        x.sum_axis(axes, true)?
+        x.sum_axis(axes_of_channels(x), true)?
     };
     sums.reshape([x.dims()[1]])
 }

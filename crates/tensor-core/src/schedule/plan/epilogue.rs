@@ -202,8 +202,7 @@ impl<'a> Map<'a> {
         require(self.limits.max_epilogue > 0, Separation::NoEpilogues)?;
         let most = self.limits.max_epilogue_of(shape.numel());
         require(self.parts.size(analysis) <= most, Separation::LongEpilogue)?;
-        let is_framed = self.group.roots.iter().any(|&root| analysis.frames[root as usize].is_some());
-        require(!is_framed, Separation::OtherOrder)?;
+        require(!self.group.is_framed(analysis), Separation::OtherOrder)?;
         let is_plain = !self.parts.is_positional(analysis) && !self.parts.has_gathers(analysis);
         require(is_plain, Separation::PositionInEpilogue)?;
         let Some((_, stored)) = &analysis.places[p as usize] else { return Err(Separation::OwnKernel) };

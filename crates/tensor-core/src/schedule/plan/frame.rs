@@ -117,7 +117,7 @@ fn takes(
     limits: &Limits,
 ) -> bool {
     let at = item as usize;
-    let Some(node) = analysis.items.get(at).map(|item| &item.node) else { return false };
+    let node = &analysis.items[at].node;
     let bytes = |elements: usize| (elements as u64).saturating_mul(node.dtype.size() as u64);
     // Bounds of integers do not know of the zeros.
     analysis.class[at] == Class::Elementwise

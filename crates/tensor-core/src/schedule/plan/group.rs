@@ -59,6 +59,11 @@ impl Group {
             && self.reads_own(new, analysis)
     }
 
+    /// Whether a result is stored with zeros around it.
+    pub(super) fn is_framed(&self, analysis: &Analysis<'_>) -> bool {
+        self.roots.iter().any(|&root| analysis.frames[root as usize].is_some())
+    }
+
     /// Whether both only reduce rows of one common input, which is then read once.
     fn reduces_the_same(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
         let is_whole = |&j: &u32| *analysis.shape(j) == self.shape;
@@ -115,8 +120,7 @@ pub(super) fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limit
             }
             let mut both = theirs.clone();
             both.join(&new.parts, &groups[g].roots, analysis);
-            let mut roots = groups[g].roots.iter().chain([&i]);
-            let is_framed = roots.any(|&root| analysis.frames[root as usize].is_some());
+            let is_framed = groups[g].is_framed(analysis) || analysis.frames[at].is_some();
             let fits = both.fits(analysis, limits)
                 && (!is_framed || are_in_one_binding(analysis, &both.loads, limits));
             fits.then_some((g, both))
