@@ -1,6 +1,9 @@
 //! [`WgpuBackend`]: implements `tensor_core::Backend` with the device of `gpu.rs`.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -218,6 +221,10 @@ impl Backend for WgpuBackend {
 
     fn synchronize(&self) -> Result<()> {
         self.gpu.finish()
+    }
+
+    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Duration>> {
+        self.gpu.timed(work)
     }
 
     fn memory(&self) -> MemoryStats {

@@ -12,7 +12,7 @@ use crate::{
 
 /// Runs `work`, and returns the times of its kernels on `device`, the longest first.
 ///
-/// While this runs, every dispatch has its own pass, so `work` as a whole takes longer than usual. Kernels
+/// While this runs, timestamps separate the dispatches, so `work` as a whole takes longer than usual. Kernels
 /// that other threads start on the device meanwhile are counted too.
 ///
 /// ```no_run
@@ -33,7 +33,7 @@ use crate::{
 pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelTime>)> {
     let backend = backend_of(device, "profile")?;
     let gpu = &backend.gpu;
-    if !gpu.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
+    if !gpu.has_timestamps() {
         return Err(Error::invalid("profile", format!("the adapter of {device} has no timestamps")));
     }
     eval_pending()?;

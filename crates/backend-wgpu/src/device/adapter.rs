@@ -165,11 +165,19 @@ pub(crate) fn matrix_units(adapter: &wgpu::Adapter) -> Option<MatrixUnits> {
     Some(MatrixUnits::Cooperative { size, subgroup_sizes })
 }
 
+/// Whether the tests have passed on matrix units of this adapter's kind: NVIDIA's GPUs with its own driver,
+/// which have run on an H200.
+pub(crate) fn has_tested_units(adapter: &wgpu::Adapter) -> bool {
+    const NVIDIA: u32 = 0x10de;
+    let info = adapter.get_info();
+    (info.vendor, info.driver.as_str()) == (NVIDIA, "NVIDIA")
+}
+
 /// The permission to use experimental features.
 pub(crate) fn experimental() -> wgpu::ExperimentalFeatures {
     // SAFETY: wgpu warns that such features may have undefined behaviour. Only cooperative matrices are
-    // requested, only if the user asks for them, and only the kernel of `matrix.rs` uses them: within its
-    // arrays in workgroup memory, which tests trace.
+    // requested, only if the user asks for them or the tests have passed on such an adapter, and only the
+    // kernel of `matrix.rs` uses them: within its arrays in workgroup memory, which tests trace.
     unsafe { wgpu::ExperimentalFeatures::enabled() }
 }
 

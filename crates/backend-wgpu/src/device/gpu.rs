@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tensor_core::{DType, DeviceKind, Error, ErrorKind, Result, Storage};
@@ -41,6 +42,8 @@ pub(crate) struct Gpu {
     pub(crate) pipelines: Pipelines,
     pub(crate) checks: Checks,
     pub(crate) first_use: FirstUse,
+    /// How long a wait asks the device again and again before its thread sleeps.
+    pub(crate) spin: Duration,
     /// The on-disk pipeline cache, if there is one.
     pub(crate) disk_cache: Option<DiskCache>,
     pub(crate) stream: Mutex<Stream>,
@@ -78,6 +81,15 @@ fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
     }
 }
 
+/// How long a wait asks a hardware adapter before its thread sleeps. To wake a thread takes some 20 µs on
+/// Linux, as long as a small kernel runs, and a longer wait is not shortened by much.
+const SPIN: Duration = Duration::from_micros(500);
+
+/// Whether one thread may be busy with waiting.
+fn several_processors() -> bool {
+    std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1)
+}
+
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
@@ -109,12 +121,14 @@ impl Gpu {
         let mut info = found.info.clone();
         info.limits = adapter::limits(&limits);
         info.dtypes.retain(|d| !without.contains(d));
-        let units = options.matrix_units.then(|| adapter::matrix_units(&found.adapter)).flatten();
+        let use_units = options.matrix_units.unwrap_or_else(|| adapter::has_tested_units(&found.adapter));
+        let units = use_units.then(|| adapter::matrix_units(&found.adapter)).flatten();
         let mut wanted = wgpu::Features::SHADER_INT64
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
             | wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES
             | wgpu::Features::SUBGROUP;
         if units.is_some() {
             wanted |= adapter::MATRIX_FEATURES;
@@ -203,6 +217,8 @@ impl Gpu {
                 _ => Checks::Trusted,
             },
             first_use: FirstUse::new(),
+            // A software adapter computes on the processors, which a thread that asks would keep from it.
+            spin: if software || !several_processors() { Duration::ZERO } else { SPIN },
             disk_cache,
             stream: Mutex::new(stream),
             waiting: Waiting::default(),

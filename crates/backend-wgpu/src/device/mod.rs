@@ -19,5 +19,6 @@ pub(crate) mod read_back;
 pub(crate) mod record;
 pub(crate) mod shader_module;
 pub(crate) mod stream;
+pub(crate) mod timing;
 pub(crate) mod trace;
 pub(crate) mod waiting;

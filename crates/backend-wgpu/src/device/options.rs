@@ -32,9 +32,10 @@ pub struct Options {
     /// you suspect a kernel of damaging memory.
     pub checked: bool,
     /// Whether products of f16 use the adapter's matrix units (tensor cores), with sums in f32, if it has
-    /// cooperative matrices of f16. Off by default: they are an experimental feature of wgpu, and have run on
-    /// a software adapter only. Sums are added in another order, and may be rounded otherwise.
-    pub matrix_units: bool,
+    /// cooperative matrices of f16. None uses them on adapters on which the tests have passed: NVIDIA's, with
+    /// its own driver. They are an experimental feature of wgpu. Sums are added in another order, and may be
+    /// rounded otherwise.
+    pub matrix_units: Option<bool>,
     /// The directory that keeps compiled pipelines (if the driver exports them) and autotuning results
     /// between processes; None keeps nothing.
     pub cache_dir: Option<PathBuf>,
@@ -85,7 +86,7 @@ impl Default for Options {
             memory_limit: None,
             autotune: false,
             checked: false,
-            matrix_units: false,
+            matrix_units: None,
             cache_dir: disk_cache::directory(None),
             forced: Forced::default(),
         }
@@ -100,7 +101,7 @@ impl Options {
     /// | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
     /// | `TAPER_WGPU_AUTOTUNE` | `1` times the variants of matrix products: see [`Options::autotune`] |
     /// | `TAPER_WGPU_CHECKED` | `1` checks every index in shaders: see [`Options::checked`] |
-    /// | `TAPER_WGPU_MATRIX_UNITS` | `1` multiplies f16 on matrix units: see [`Options::matrix_units`] |
+    /// | `TAPER_WGPU_MATRIX_UNITS` | `1` or `0` for products of f16: see [`Options::matrix_units`] |
     /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and autotuning results, or `off` |
     ///
     /// An empty value counts as unset.
@@ -125,8 +126,8 @@ impl Options {
                 ),
                 None => None,
             },
-            autotune: autotune.switch()?,
-            checked: checked.switch()?,
+            autotune: autotune.switch()?.unwrap_or(false),
+            checked: checked.switch()?.unwrap_or(false),
             matrix_units: matrix_units.switch()?,
             cache_dir: disk_cache::directory(variable("TAPER_CACHE_DIR").as_deref()),
             forced: match &forced.text {
@@ -184,11 +185,12 @@ impl Setting {
         Setting { name, text: text.map(|text| text.to_string_lossy().into_owned()) }
     }
 
-    /// The value of a variable that is 0 or 1; unset is 0.
-    fn switch(&self) -> Result<bool> {
+    /// The value of a variable that is 0 or 1.
+    fn switch(&self) -> Result<Option<bool>> {
         match self.text.as_deref().map(str::trim) {
-            None | Some("0") => Ok(false),
-            Some("1") => Ok(true),
+            None => Ok(None),
+            Some("0") => Ok(Some(false)),
+            Some("1") => Ok(Some(true)),
             Some(_) => Err(self.wrong("one of 0, 1")),
         }
     }
@@ -216,7 +218,10 @@ mod tests {
         assert!(
             !none.autotune && !none.checked && none.forced.form == Form::Auto && none.memory_limit.is_none()
         );
-        assert!(!none.matrix_units && read("TAPER_WGPU_MATRIX_UNITS", "1").unwrap().matrix_units);
+        assert_eq!(none.matrix_units, None);
+        for (text, value) in [("1", true), ("0", false)] {
+            assert_eq!(read("TAPER_WGPU_MATRIX_UNITS", text).unwrap().matrix_units, Some(value));
+        }
         assert!(read("TAPER_WGPU_AUTOTUNE", "1").unwrap().autotune);
         assert!(!read("TAPER_WGPU_AUTOTUNE", "0").unwrap().autotune);
         assert!(read("TAPER_WGPU_CHECKED", "1").unwrap().checked);

@@ -1,11 +1,13 @@
-//! Timestamps before and after every dispatch, written by the device while profiling is on.
+//! Timestamps between dispatches, written by the device while profiling is on. Where the device can write
+//! them within a pass, the end of a dispatch is the beginning of the next; otherwise each dispatch has a
+//! pass.
 
 use std::collections::BTreeMap;
 
 /// Dispatches in one submission.
 pub(crate) const MAX_DISPATCHES: usize = 256;
 
-/// Two timestamps for each dispatch.
+/// At most two timestamps for each dispatch.
 const QUERIES: u32 = 2 * MAX_DISPATCHES as u32;
 const BYTES: u64 = 8 * QUERIES as u64;
 
@@ -21,6 +23,13 @@ pub struct KernelTime {
     pub nanoseconds: u64,
 }
 
+/// A dispatch and its timestamps.
+pub(super) struct Timed {
+    label: &'static str,
+    begin: u32,
+    end: u32,
+}
+
 /// The timestamps of the open batch of commands, and the totals of earlier batches.
 pub(crate) struct Profiler {
     queries: wgpu::QuerySet,
@@ -28,8 +37,12 @@ pub(crate) struct Profiler {
     pub(super) readable: wgpu::Buffer,
     /// Nanoseconds per tick.
     period: f64,
-    /// The labels of the dispatches in the open batch.
-    pub(super) labels: Vec<&'static str>,
+    /// Whether timestamps are written within a pass.
+    within_passes: bool,
+    /// The dispatches in the open batch.
+    dispatches: Vec<Timed>,
+    /// The number of timestamps in the open batch.
+    written: u32,
     pub(crate) totals: BTreeMap<&'static str, KernelTime>,
 }
 
@@ -52,43 +65,83 @@ impl Profiler {
             resolved: buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC),
             readable: buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
             period: f64::from(queue.get_timestamp_period()),
-            labels: Vec::new(),
+            within_passes: device.features().contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
+            dispatches: Vec::new(),
+            written: 0,
             totals: BTreeMap::new(),
         }
     }
 
-    /// A compute pass for one dispatch, between two timestamps.
-    pub(crate) fn pass(
+    /// The pass of the next dispatch, whose time begins now: the open pass or a new one.
+    pub(super) fn begin<'a>(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
+        open: &'a mut Option<wgpu::ComputePass<'static>>,
         label: &'static str,
-    ) -> wgpu::ComputePass<'static> {
-        let at = 2 * self.labels.len() as u32;
-        self.labels.push(label);
-        let timestamp_writes = Some(wgpu::ComputePassTimestampWrites {
-            query_set: &self.queries,
-            beginning_of_pass_write_index: Some(at),
-            end_of_pass_write_index: Some(at + 1),
-        });
-        let descriptor = wgpu::ComputePassDescriptor { label: Some(label), timestamp_writes };
-        encoder.begin_compute_pass(&descriptor).forget_lifetime()
+    ) -> &'a mut wgpu::ComputePass<'static> {
+        if !self.within_passes {
+            // A pass has to end before the next one begins.
+            *open = None;
+            let timestamp_writes = Some(wgpu::ComputePassTimestampWrites {
+                query_set: &self.queries,
+                beginning_of_pass_write_index: Some(self.written),
+                end_of_pass_write_index: Some(self.written + 1),
+            });
+            let descriptor = wgpu::ComputePassDescriptor { label: Some(label), timestamp_writes };
+            let pass = open.insert(encoder.begin_compute_pass(&descriptor).forget_lifetime());
+            self.add_dispatch(label, self.written);
+            return pass;
+        }
+        // An open pass has none if it was begun before the profile.
+        let has_timestamp = open.is_some() && self.written > 0;
+        let pass =
+            open.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime());
+        if !has_timestamp {
+            pass.write_timestamp(&self.queries, self.written);
+            self.written += 1;
+        }
+        self.add_dispatch(label, self.written - 1);
+        pass
+    }
+
+    /// Notes a dispatch whose time begins at a timestamp, and ends at the next one.
+    fn add_dispatch(&mut self, label: &'static str, begin: u32) {
+        self.dispatches.push(Timed { label, begin, end: begin + 1 });
+        self.written = begin + 2;
+    }
+
+    /// Ends the time of the dispatch that was recorded last.
+    pub(super) fn end(&self, pass: &mut wgpu::ComputePass<'static>) {
+        if let Some(last) = self.dispatches.last().filter(|_| self.within_passes) {
+            pass.write_timestamp(&self.queries, last.end);
+        }
     }
 
     /// Records the commands that make the timestamps of this batch readable.
     pub(crate) fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
-        let count = 2 * self.labels.len() as u32;
-        if count > 0 {
-            encoder.resolve_query_set(&self.queries, 0..count, &self.resolved, 0);
-            encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readable, 0, 8 * u64::from(count));
+        if self.written > 0 {
+            encoder.resolve_query_set(&self.queries, 0..self.written, &self.resolved, 0);
+            encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readable, 0, 8 * u64::from(self.written));
         }
     }
 
-    /// Adds the times of a batch to the totals: two ticks for each of its dispatches.
-    pub(super) fn add(&mut self, labels: &[&'static str], ticks: &[u64]) {
-        for (&name, &[begin, end]) in labels.iter().zip(ticks.as_chunks().0) {
+    /// The dispatches of the batch and the number of its timestamps; the next batch begins.
+    pub(super) fn take_batch(&mut self) -> (Vec<Timed>, u32) {
+        (std::mem::take(&mut self.dispatches), std::mem::take(&mut self.written))
+    }
+
+    /// The nanoseconds of all dispatches so far, which are forgotten.
+    pub(crate) fn take_time(&mut self) -> u64 {
+        std::mem::take(&mut self.totals).into_values().map(|kernel| kernel.nanoseconds).sum()
+    }
+
+    /// Adds the times of a batch to the totals.
+    pub(super) fn add(&mut self, dispatches: &[Timed], ticks: &[u64]) {
+        for &Timed { label: name, begin, end } in dispatches {
+            let time = ticks[end as usize].saturating_sub(ticks[begin as usize]);
             let total = self.totals.entry(name).or_insert(KernelTime { name, count: 0, nanoseconds: 0 });
             total.count += 1;
-            total.nanoseconds += (end.saturating_sub(begin) as f64 * self.period) as u64;
+            total.nanoseconds += (time as f64 * self.period) as u64;
         }
     }
 }

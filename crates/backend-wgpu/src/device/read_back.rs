@@ -166,7 +166,7 @@ impl Gpu {
 
     /// Waits for a reading.
     pub(crate) fn wait_for(&self, reading: &Reading) -> Result<()> {
-        self.wait(reading.index.clone())?;
+        self.wait_soon(reading.index.clone(), || reading.mapping.is_reported())?;
         // The wait ran the callback, or another thread's poll is running it.
         reading.mapping.wait();
         Ok(())

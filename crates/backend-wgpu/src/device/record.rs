@@ -3,7 +3,10 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, MutexGuard, atomic::Ordering},
+    sync::{
+        Arc, MutexGuard,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,7 +22,6 @@ use crate::{
         faults::lock,
         gpu::Gpu,
         pool::{Numbered, WgpuBuffer},
-        profiler::Profiler,
         stream::{Stream, UNIFORM_BYTES},
     },
     platform::{CAN_WAIT, Instant},
@@ -153,8 +155,7 @@ impl Gpu {
         // No workgroups are the same work for the host.
         let x = if self.dry { 0 } else { x };
         pass.dispatch_workgroups(x as u32, y as u32, 1);
-        stream.dispatches += 1;
-        stream.work = stream.work.saturating_add(workgroups as u64 * work as u64);
+        stream.dispatched(workgroups as u64 * work as u64);
         if stream.dispatches >= stream.limit {
             stream.is_busy();
             self.flush(stream)?;
@@ -284,23 +285,37 @@ impl Gpu {
 
     /// Waits for a submission. A browser page cannot wait; it only checks that the device is alive.
     pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
-        if !CAN_WAIT {
-            return self.faults.alive(self.name());
-        }
-        let wait = |timeout: Option<Duration>| {
+        if CAN_WAIT {
             let start = Instant::now();
-            let submission_index = Some(index.clone());
-            let waited = self.device.poll(wgpu::PollType::Wait { submission_index, timeout });
-            let over = !matches!(waited, Err(wgpu::PollError::Timeout));
-            self.first_use.waited(start, over, self.name());
-            waited
-        };
-        let mut waited = wait(self.first_use.time_until_notice());
-        if matches!(waited, Err(wgpu::PollError::Timeout)) {
-            waited = wait(None);
+            let submission_index = Some(index);
+            let waited = self.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
+            self.first_use.waited(start, true, self.name());
+            waited.map_err(|e| self.error(format!("waiting for the device: {e}")))?;
         }
-        self.faults.alive(self.name())?;
-        waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
+        self.faults.alive(self.name())
+    }
+
+    /// Waits for a submission that soon ends: asks the device again and again until `is_over`, for as long as
+    /// that is faster than to sleep, or until the notice about new kernels is due, and then waits.
+    pub(crate) fn wait_soon(&self, index: wgpu::SubmissionIndex, is_over: impl Fn() -> bool) -> Result<()> {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let start = Instant::now();
+        while CAN_WAIT && !is_over() {
+            // Not a wait with a timeout: wgpu panics if another thread's poll empties the queue meanwhile.
+            if !matches!(self.device.poll(wgpu::PollType::Poll), Ok(wgpu::PollStatus::Poll)) {
+                break;
+            }
+            let elapsed = start.elapsed();
+            if elapsed < self.spin {
+                std::hint::spin_loop();
+            } else if self.first_use.time_until_notice().is_some_and(|left| elapsed < left) {
+                std::thread::sleep(PAUSE);
+            } else {
+                break;
+            }
+        }
+        self.first_use.waited(start, false, self.name());
+        self.wait(index)
     }
 
     /// Fills a buffer from `allocate` from the host.
@@ -331,9 +346,12 @@ impl Gpu {
 
     /// Submits everything and waits for it.
     pub(crate) fn settle(&self) -> Result<()> {
+        let is_over = Arc::new(AtomicBool::new(false));
         let index = {
             let mut stream = lock(&self.stream);
             let index = self.flush(&mut stream)?;
+            let over = Arc::clone(&is_over);
+            self.queue.on_submitted_work_done(move || over.store(true, Ordering::Release));
             stream.will_be_idle();
             stream.in_flight.clear();
             index
@@ -341,7 +359,7 @@ impl Gpu {
         if !CAN_WAIT {
             return Err(self.must_be_awaited("synchronize"));
         }
-        self.wait(index)
+        self.wait_soon(index, || is_over.load(Ordering::Acquire))
     }
 
     /// Submits everything, waits for it, and writes new pipelines to disk.
@@ -380,26 +398,5 @@ impl Gpu {
                 encoder.clear_buffer(&table, start, Some(end - start));
             }
         }
-    }
-
-    /// Waits for the batch that was submitted last, and adds its times to the totals.
-    fn collect_times(&self, profiler: &mut Profiler, batch: wgpu::SubmissionIndex) -> Result<()> {
-        let labels = std::mem::take(&mut profiler.labels);
-        if labels.is_empty() {
-            return Ok(());
-        }
-        let bytes = 16 * labels.len() as u64;
-        self.scoped("profile", || profiler.readable.map_async(wgpu::MapMode::Read, ..bytes, |_| {}))?;
-        self.wait(batch)?;
-        let ticks: Vec<u64> = {
-            let view = profiler
-                .readable
-                .get_mapped_range(..bytes)
-                .map_err(|e| self.error(format!("the timestamps could not be read: {e}")))?;
-            bytemuck::pod_collect_to_vec(&view)
-        };
-        profiler.readable.unmap();
-        profiler.add(&labels, &ticks);
-        Ok(())
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Stream {
     pub(super) words: Vec<u32>,
     /// The profiler, while profiling is on.
     pub(crate) profiler: Option<Profiler>,
+    /// A profiler of an earlier profile.
+    pub(crate) spare_profiler: Option<Profiler>,
     /// The counter, while commands are counted.
     pub(crate) counter: Option<Counter>,
 }
@@ -79,6 +81,7 @@ impl Stream {
             staging: Vec::new(),
             words: Vec::new(),
             profiler: None,
+            spare_profiler: None,
             counter: None,
         }
     }
@@ -104,6 +107,7 @@ impl Stream {
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
     }
 
+    /// The pass for the next dispatch.
     pub(super) fn pass(
         &mut self,
         device: &wgpu::Device,
@@ -111,9 +115,17 @@ impl Stream {
     ) -> &mut wgpu::ComputePass<'static> {
         let encoder = self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
         if let Some(profiler) = &mut self.profiler {
-            self.pass = None;
-            return self.pass.insert(profiler.pass(encoder, label));
+            return profiler.begin(encoder, &mut self.pass, label);
         }
         self.pass.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime())
+    }
+
+    /// Counts a dispatch of this work, which was recorded in the open pass.
+    pub(super) fn dispatched(&mut self, work: u64) {
+        if let (Some(profiler), Some(pass)) = (&self.profiler, &mut self.pass) {
+            profiler.end(pass);
+        }
+        self.dispatches += 1;
+        self.work = self.work.saturating_add(work);
     }
 }

@@ -46,6 +46,10 @@ impl Mapping {
         self.report(false);
     }
 
+    pub(super) fn is_reported(&self) -> bool {
+        lock(&self.0.0).reported.is_some()
+    }
+
     pub(super) fn is_mapped(&self) -> bool {
         lock(&self.0.0).reported == Some(true)
     }

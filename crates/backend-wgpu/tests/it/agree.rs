@@ -2,6 +2,7 @@
 //! of a GPU.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use backend_wgpu::{Forced, Options};
 use taper_testing::{floats, settings::opened};
 use tensor_core::{DType, Device, ErrorKind, Generator, ReduceOp, Result, Tensor, eval_pending};
 
@@ -133,6 +134,34 @@ fn memory_faults_are_errors_and_lose_nothing() -> Result<()> {
     assert!(matches!(error.kind(), ErrorKind::TooLarge { .. }), "{error}");
     assert_eq!(x.to_vec::<f32>()?, before);
     Ok(())
+}
+
+/// A thread that waits for hardware asks it again and again for a while, beside others that submit.
+#[test]
+fn threads_wait_for_one_device_that_others_keep_busy() {
+    if device().is_none() {
+        return;
+    }
+    let forced = Forced { hardware: true, ..Forced::default() };
+    let device = backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
+    let work = |start: usize| -> Result<()> {
+        let x = Tensor::full([16], start as f64, &device)?;
+        for round in 0..300 {
+            let sum = (&x + round as f64).sum();
+            if round % 2 == 0 {
+                sum.eval()?;
+                device.synchronize()?;
+            }
+            assert_eq!(sum.item::<f32>()?, 16.0 * (start + round) as f32);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|start| scope.spawn(move || work(start))).collect();
+        for thread in threads {
+            thread.join().unwrap().unwrap();
+        }
+    });
 }
 
 #[test]

@@ -76,10 +76,12 @@ fn the_best_way_is_measured_once_and_kept() {
     assert!(pipelines(&first) <= before + 1);
     drop(first);
 
-    // Neither does the next process; it compiles only the variant that it runs.
+    // Neither does the next process; it compiles only the variant that it runs, which may be a product in
+    // parts and their sum.
     let next = open(Some(dir.path()), true, Form::Auto);
     multiply(&next);
-    assert_eq!((pipelines(&next), lines(&file)), (1, found.clone()));
+    assert!((1..=2).contains(&pipelines(&next)), "{} pipelines", pipelines(&next));
+    assert_eq!(lines(&file), found);
     // Another family of forms measures its own choice, which is added to the file.
     let tiled = open(Some(dir.path()), true, Form::Tiled);
     multiply(&tiled);

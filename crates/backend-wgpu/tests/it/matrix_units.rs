@@ -29,7 +29,8 @@ fn all() -> &'static [(&'static str, Device)] {
             return Vec::new();
         }
         let open = |forced: Forced, matrix_units| {
-            backend_wgpu::open(0, &Options { forced, matrix_units, ..Options::default() }).unwrap()
+            backend_wgpu::open(0, &Options { forced, matrix_units: Some(matrix_units), ..Options::default() })
+                .unwrap()
         };
         let plain = Forced { form: Form::Tiled, matrix_units: Some(MatrixUnits::Plain), ..Forced::default() };
         let large = Forced { invocations: Some(1 << 16), trace: true, ..plain.clone() };
@@ -180,10 +181,13 @@ fn an_adapter_without_matrix_units_has_the_other_kernels() {
     if device().is_none() {
         return;
     }
-    let asked = backend_wgpu::open(0, &Options { matrix_units: true, ..Options::default() }).unwrap();
+    let open = |matrix_units| {
+        backend_wgpu::open(0, &Options { matrix_units: Some(matrix_units), ..Options::default() }).unwrap()
+    };
+    let (asked, refused) = (open(true), open(false));
     let kernel = product(64, 64, 64);
-    let plain = device().map(|device| device.backend().source(&kernel)).unwrap();
-    assert!(!plain.is_empty() && !is_cooperative(device().unwrap()));
+    let plain = refused.backend().source(&kernel);
+    assert!(!plain.is_empty() && !is_cooperative(&refused));
     let source = asked.backend().source(&kernel);
     if is_cooperative(&asked) {
         let found = source.iter().flat_map(|text| text.lines()).find(|line| line.contains("coop_mat"));

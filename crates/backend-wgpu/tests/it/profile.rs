@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::device;
-use tensor_core::{Error, ErrorKind, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Tensor};
 
 #[test]
 fn kernels_are_counted_and_timed() {
@@ -45,4 +45,30 @@ fn kernels_are_counted_and_timed() {
     assert_eq!(work().unwrap(), plain);
     let (_, none) = backend_wgpu::profile(device, || Ok(())).unwrap();
     assert!(none.is_empty(), "{none:?}");
+}
+
+#[test]
+fn the_device_measures_the_time_of_some_work() {
+    if taper_testing::run_alone(the_device_measures_the_time_of_some_work) {
+        return;
+    }
+    let Some(device) = device() else { return };
+    let x = Tensor::ones([300, 300], device).unwrap();
+    x.eval().unwrap();
+    let mut work = || x.matmul(&x)?.eval();
+    let timed = |work: &mut dyn FnMut() -> Result<()>| {
+        let start = std::time::Instant::now();
+        (device.backend().timed(work).unwrap(), start.elapsed())
+    };
+    timed(&mut work);
+    let (time, elapsed) = timed(&mut work);
+    let Some(time) = time else { return eprintln!("skipped: no timestamps") };
+    assert!(!time.is_zero() && time < elapsed, "{time:?} of {elapsed:?}");
+    // Nothing was queued; and another profile has the timestamps.
+    assert_eq!(timed(&mut || Ok(())).0, None);
+    let (inner, times) = backend_wgpu::profile(device, || Ok(timed(&mut work).0)).unwrap();
+    assert!(inner.is_none() && times.iter().any(|kernel| kernel.name == "matmul"), "{times:?}");
+    // An error is passed on, and the next time is measured again.
+    let failed = device.backend().timed(&mut || Err(Error::invalid("test", "on purpose")));
+    assert!(failed.is_err() && timed(&mut work).0.is_some());
 }

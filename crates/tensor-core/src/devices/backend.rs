@@ -1,7 +1,7 @@
 //! [`Backend`]: the contract between the tensor graph and a device, about ten methods, object-safe. A
 //! backend can live in any crate; `Device::new` takes it. `kernel.rs` defines the work that it is given.
 
-use std::{any::Any, fmt, future::Future, pin::Pin};
+use std::{any::Any, fmt, future::Future, pin::Pin, time::Duration};
 
 use crate::{
     base::error::{Error, Result},
@@ -133,6 +133,17 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// A failure of the device itself. Index errors are not reported here but when a dependent value is
     /// read.
     fn synchronize(&self) -> Result<()>;
+
+    /// Does some work, waits until the device has done it, and returns the time that the device itself
+    /// measured. None, the default, if it has no clock: the caller's counts then.
+    ///
+    /// # Errors
+    /// The errors of `work` and of [`Backend::synchronize`].
+    fn timed(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Duration>> {
+        work()?;
+        self.synchronize()?;
+        Ok(None)
+    }
 
     /// The memory in use.
     fn memory(&self) -> MemoryStats;

@@ -71,12 +71,14 @@ pub struct KernelRun {
     pub location: &'static Location<'static>,
     /// The time from the start of the profile to its start.
     pub start: Duration,
-    /// Its duration, from submission until the device is idle.
+    /// Its duration, as the device measured it ([`Backend::timed`]); if it has no clock, from submission
+    /// until the device is idle.
     pub time: Duration,
     /// Whether the device was waited for. A GPU in a browser cannot be: the duration is then that of the
     /// submission.
     pub waited: bool,
-    /// The part of that time after which the host could go on. The CPU runs small kernels at once.
+    /// The time that the host took to submit it, after which it could go on. The CPU runs small kernels at
+    /// once.
     pub submission: Duration,
     /// The index space of the kernel.
     pub space: Shape,
@@ -125,7 +127,8 @@ pub struct ProfileEvents {
 /// that are pending and held when it ends are computed as a part of it.
 ///
 /// The device is idle before and after each kernel, so that times do not overlap: the total takes longer
-/// than without profiling. On a GPU each time includes the submission, some ten microseconds. A device that
+/// than without profiling. A GPU with timestamps, which all desktop drivers have, measures each kernel
+/// itself; the times of other GPUs include the submission and the wait, some 30 microseconds. A device that
 /// cannot be waited for, a GPU in a browser, has no times but those of submissions.
 ///
 /// # Errors
@@ -321,12 +324,15 @@ fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched:
             backend.synchronize()?;
         }
         let start = Instant::now();
-        backend.run(launch)?;
-        let submission = start.elapsed();
-        if waits {
-            backend.synchronize()?;
-        }
-        note(launch, node, backend, start, (submission, start.elapsed()));
+        let mut submission = Duration::ZERO;
+        let mut run = || {
+            backend.run(launch)?;
+            submission = start.elapsed();
+            Ok(())
+        };
+        let measured = if waits { backend.timed(&mut run)? } else { run().map(|()| None)? };
+        let time = measured.unwrap_or_else(|| start.elapsed());
+        note(launch, node, backend, start, (submission, time));
     } else {
         backend.run(launch)?;
     }
