@@ -5,17 +5,21 @@
 #   sh FOLDER/on_gpu.sh --run OUT        on the machine with the GPU: puts the results into OUT
 #   python3 scripts/on_gpu_report.py OUT docs/benchmarks/gpu.md     back home: the table of the GPU
 #
-# FOLDER may have a folder `loader` with a libvulkan.so.1, if the machine has a driver but no loader.
+# FOLDER may have a folder `loader` with a libvulkan.so.1, if the machine has a driver but no loader, and with
+# what the driver needs: NVIDIA's has no adapter without libGLX, libGLdispatch, libX11, libXext and what those
+# load.
 # Settings of --run:
 #   SECONDS_IN_ALL=540     nothing more is started after this time
 #   TEST_SECONDS=330       the time for the tests; a test that is not finished then has no result
+#   DRAW=3/8               only this share of the rows in the suite's tests of the table of operations
 #   ONLY='^sort::|ieee'    only tests whose names match this extended regular expression; no benchmark
 #   BUDGET=0.1             seconds for each case of the bench
 #   CASES="matmul …"       parts of the names of the bench's cases
+#   PROFILED="gpt_step …"  the same of those whose kernels are timed
 #   PYTHON=python3         a Python; if it has torch with CUDA, PyTorch is measured too
 set -eu
 
-usage() { sed -n '2,15p' "$0" | cut -c3-; exit 2; }
+usage() { sed -n '2,19p' "$0" | cut -c3-; exit 2; }
 
 # Integration tests are a target called "it"; the unit tests of the wgpu backend open a device too.
 test_programs() {
@@ -33,7 +37,8 @@ build() {
     mkdir -p "$folder/taper/tests" "$folder/loader"
     cargo build --profile dist -p taper-bench -p taper-examples --bin taper-bench --example digits
     cp target/dist/taper-bench target/dist/examples/digits "$folder/"
-    cargo test -p taper -p taper-backend-wgpu -p taper-linalg -p custom-op --lib --tests --no-run --message-format=json > "$folder/built.json"
+    # The whole workspace: with fewer packages, other features would compile its dependencies once more.
+    cargo test --workspace --lib --test it --test rotate --no-run --message-format=json > "$folder/built.json"
     test_programs | while read -r package target name; do
         program=$(sed -n "s|.*/$package#.*\"name\":\"$target\".*\"executable\":\"\([^\"]*\)\".*|\1|p" "$folder/built.json" | tail -n 1)
         cp "$program" "$folder/$name"
@@ -65,17 +70,18 @@ step() {
     echo "$name: $said, $(($(now) - begun)) s" | tee -a "$out/steps.txt"
 }
 
-# suite NAME PROGRAM APART VARIABLE=VALUE…: queues the tests of a program whose names do not match APART, in
-# an environment. A device compiles its kernels one after the other, which is most of the time of a test. So
-# each process gets six tests. Neighbours in the list have the same topic, so they go to different processes.
+# suite NAME PROGRAM AMONG APART VARIABLE=VALUE…: queues the tests of a program whose names match AMONG and
+# not APART, in an environment. A device compiles its kernels one after the other, which is most of the time
+# of a test. So each process gets six tests. Neighbours in the list have the same topic, so they go to
+# different processes.
 suite() {
-    name=$1 program=$here/$2 apart=$3
-    shift 3
+    name=$1 program=$here/$2 among=$3 apart=$4
+    shift 4
     [ -x "$program" ] || return 0
     suites="$suites $name"
     "$program" --list --format terse 2> "$out/$name.txt" | sed -n 's/: test$//p' | grep -Ev "$apart" |
-        grep -E "${ONLY:-.}" > "$out/$name.names" || true
-    order=$(echo "$suites" | wc -w)
+        grep -E "$among" | grep -E "${ONLY:-.}" > "$out/$name.names" || true
+    order=$(printf %02d "$(echo "$suites" | wc -w)")
     parts=$((($(wc -l < "$out/$name.names") + 5) / 6))
     # Tests of the whole table of operations take the longest: each has its own process, and they start
     # first.
@@ -108,7 +114,7 @@ run_queue() {
     export TESTS_END
     find "$queue" -name '*-*.[0-9]*' | sort | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I FILE sh "$0" --tests FILE
     for name in $suites; do
-        find "$queue" -name "[0-9]*-$name.*.out" -exec cat {} + >> "$out/$name.txt"
+        find "$queue" \( -name "0-$name.*.out" -o -name "[0-9][0-9]-$name.*.out" \) -exec cat {} + >> "$out/$name.txt"
         sed -n 's/^test \([^ ]*\).* \.\.\. \([a-zA-Z]*\).*/\2 \1/p' "$out/$name.txt" | sort > "$out/$name.done"
         passed=$(grep -c '^ok' "$out/$name.done") || true
         failed=$(grep -c '^FAILED' "$out/$name.done") || true
@@ -134,13 +140,16 @@ run() {
     : "${SECONDS_IN_ALL:=540}" "${TEST_SECONDS:=330}" "${BUDGET:=0.1}" "${PYTHON:=python3}"
     : "${CASES:=matmul bmm elementwise_chain unary add_10M sum_ softmax layer_norm transpose_copy simplenet_step small_add chain1000 \
         first_step hundredth_step conv2d attention gpt_step_8x128 gpt_generate embedding cumsum}"
+    : "${PROFILED:=gpt_step_8x128 resnet20_step_32 mnist_cnn_step_64 attention_causal_4x8x512x64_fwd_bwd lstm_64x32 \
+        matmul_2048 matmul_f16_1024 matmul_bf16_2048 softmax_4096x1000 conv2d_3x3_8x64x56x56}"
     : > "$out/steps.txt"
     if [ -e "$here/loader/libvulkan.so.1" ]; then
         export LD_LIBRARY_PATH="$here/loader${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     fi
     # A new cache folder, so that the first step has to compile its kernels.
     TAPER_CACHE_DIR=$(mktemp -d)
-    tests=require=wgpu,device=wgpu:0
+    base=require=wgpu,device=wgpu:0
+    tests=$base${DRAW:+,draw=$DRAW}
     export TAPER_CACHE_DIR TAPER_TEST=$tests CARGO_MANIFEST_DIR="$here/taper"
     cp "$here/commit" "$out/commit.txt"
     {
@@ -155,15 +164,18 @@ run() {
     once="$sources|^(attention|checkpoint|devices|distributions|errors|fft|flat|func|layers|logical_devices|lost_training|memory_lines)::"
     once="$once|^(movement|networks|optimizers|parallel|probability|pytorch|recurrent|registered|settings|shared_leaves|third_party)::"
     once="$once|^operations::(bad_input|jacobians|vmap|every_layout_and_shape|pytorch_gives_the_same)"
-    suite suite taper-tests "$sources"
-    suite backend backend-wgpu-tests '^$'
-    suite backend-unit backend-wgpu-unit-tests '^$'
-    suite linalg linalg-tests '^$'
-    suite custom-op custom-op-tests '^$'
-    suite suite-direct taper-tests "$once" \
-        "TAPER_TEST=$tests,draw=0/4,wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"
-    suite suite-tiled taper-tests "$once" "TAPER_TEST=$tests,draw=1/4,wgpu.form=tiled"
-    suite suite-windows taper-tests "$once" "TAPER_TEST=$tests,draw=2/4,wgpu.binding_bytes=131072"
+    products='^(matrix_units|matmul|epilogue|epilogues|conv|attention|layers|networks|autocast|einsum|halves_and_floors)::'
+    suite units backend-wgpu-tests "$products" '^$' TAPER_WGPU_MATRIX_UNITS=1
+    suite suite-units taper-tests "$products" "$sources" TAPER_WGPU_MATRIX_UNITS=1
+    suite suite taper-tests . "$sources"
+    suite backend backend-wgpu-tests . '^$'
+    suite backend-unit backend-wgpu-unit-tests . '^$'
+    suite linalg linalg-tests . '^$'
+    suite custom-op custom-op-tests . '^$'
+    suite suite-direct taper-tests . "$once" \
+        "TAPER_TEST=$base,draw=0/4,wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"
+    suite suite-tiled taper-tests . "$once" "TAPER_TEST=$base,draw=1/4,wgpu.form=tiled"
+    suite suite-windows taper-tests . "$once" "TAPER_TEST=$base,draw=2/4,wgpu.binding_bytes=131072"
     run_queue
     [ -n "${ONLY:-}" ] || benchmarks
     rm -rf "$TAPER_CACHE_DIR" "$queue"
@@ -181,8 +193,11 @@ benchmarks() {
     else
         echo "torch: no $PYTHON here has torch with CUDA" | tee -a "$out/steps.txt"
     fi
-    # Products of f16 on matrix units, to compare with bench.txt.
-    step units 40 env TAPER_WGPU_MATRIX_UNITS=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter f16
+    # The time of each kernel on the device.
+    # shellcheck disable=SC2086
+    step profile 60 "$here/taper-bench" --device wgpu:0 --profile $(for case in $PROFILED; do printf -- '--filter %s ' "$case"; done)
+    # Products of f16 without matrix units, to compare with bench.txt.
+    step bench-no-units 40 env TAPER_WGPU_MATRIX_UNITS=0 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter f16
     # The choices of autotuning, to compare with the fixed table's choices in bench.txt.
     step autotune 60 env TAPER_WGPU_AUTOTUNE=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter matmul --filter bmm
     find "$TAPER_CACHE_DIR" -type f -name '*tuning*' -exec cat {} + > "$out/tuned.txt" 2> /dev/null || true

@@ -163,8 +163,11 @@ fn answer(cases: &[Case], name: &str, inputs: &Inputs, args: &Args) -> Value {
     line
 }
 
-/// The times of a case's calls in milliseconds, after three to warm up, in which burn chooses among its
-/// kernels.
+/// How long calls warm up: a GPU lowers its clock while it is idle.
+const WARM_UP: Duration = Duration::from_millis(1500);
+
+/// The times of a case's calls in milliseconds, after three or more to warm up, in which burn chooses among
+/// its kernels.
 fn timed(case: &Case, inputs: &Inputs, budget: f64) -> Result<Vec<f64>, String> {
     let work = std::panic::AssertUnwindSafe(|| {
         let mut call = (case.make)(inputs);
@@ -177,8 +180,10 @@ fn timed(case: &Case, inputs: &Inputs, budget: f64) -> Result<Vec<f64>, String> 
             wait(inputs);
             start.elapsed().as_secs_f64() * 1e3
         };
-        for _ in 0..3 {
+        let (start, mut calls) = (Instant::now(), 0);
+        while calls < 3 || start.elapsed() < WARM_UP {
             once();
+            calls += 1;
         }
         let (start, budget) = (Instant::now(), Duration::from_secs_f64(budget));
         let mut times = Vec::new();
