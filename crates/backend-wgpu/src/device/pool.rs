@@ -25,6 +25,13 @@ const MOST_SPARED: u64 = 16 << 20;
 /// Cached memory that is kept regardless of the peak usage.
 const CACHE_FLOOR: u64 = 64 << 20;
 
+/// The most bytes of cached memory, for the greatest usage: room for small buffers that are not reused at
+/// once, and a quarter more, because the free buffers may not fit the tensors of a step. Without these it would
+/// return some memory at its end, and make the buffers again in the next step, with all their bind groups.
+fn most_cached(most_used: u64) -> u64 {
+    (most_used + most_used / 4 + MOST_SPARED).max(CACHE_FLOOR)
+}
+
 /// The size class for `bytes`, at most `most`: eight classes between each power of two and the next, so at
 /// most an eighth is wasted.
 pub(crate) fn size_class(bytes: u64, most: u64) -> u64 {
@@ -207,8 +214,8 @@ impl Pool {
         {
             let mut inner = lock(&self.inner);
             inner.stats.allocated = inner.stats.allocated.saturating_sub(bytes);
-            // The cache stays below the greatest usage; memory beyond that is returned to the driver.
-            if inner.cached + size <= inner.most.max(CACHE_FLOOR) {
+            // Memory beyond that is returned to the driver.
+            if inner.cached + size <= most_cached(inner.most) {
                 inner.free.entry(size).or_default().young.push(made);
                 inner.cached += size;
                 if size <= SPARED {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Calls before the counted one: pipelines, buffers and bind groups are made in these.
-const WARM_UP: usize = 3;
+const WARM_UP: usize = 12;
 
 /// The counted cases.
 const CASES: &[&str] = &[
