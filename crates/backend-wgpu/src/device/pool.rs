@@ -26,8 +26,9 @@ const MOST_SPARED: u64 = 16 << 20;
 const CACHE_FLOOR: u64 = 64 << 20;
 
 /// The most bytes of cached memory, for the greatest usage: room for small buffers that are not reused at
-/// once, and a quarter more, because the free buffers may not fit the tensors of a step. Without these it would
-/// return some memory at its end, and make the buffers again in the next step, with all their bind groups.
+/// once, and a quarter more, because the free buffers may not fit the tensors of a step. Without these it
+/// would return some memory at its end, and make the buffers again in the next step, with all their bind
+/// groups.
 fn most_cached(most_used: u64) -> u64 {
     (most_used + most_used / 4 + MOST_SPARED).max(CACHE_FLOOR)
 }
