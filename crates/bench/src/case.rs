@@ -208,13 +208,10 @@ impl Case {
                 return Ok(());
             }
         };
-        let start = Instant::now();
-        let mut count = 0;
-        while is_cold(device, count, start) {
+        warm_up(device, || {
             call()?;
-            device.synchronize()?;
-            count += 1;
-        }
+            Ok(device.synchronize()?)
+        })?;
         println!("{}\n", taper::profile(|| (0..CALLS).try_for_each(|_| call().map(drop)))?);
         Ok(())
     }
@@ -281,12 +278,17 @@ impl Bench {
     }
 }
 
-/// Whether calls go on to warm up, after `calls` of them that began at `start`: three on the processor. A GPU
-/// lowers its clock while it is idle, as during the check of the case before (an H200 from 1,980 to 345 MHz
-/// within three seconds), and takes up to a second of work to raise it.
-fn is_cold(device: &Device, calls: usize, start: Instant) -> bool {
+/// Runs calls to warm up, which wait for the device: three on the processor. A GPU lowers its clock while it
+/// is idle, as during the check of the case before (an H200 from 1,980 to 345 MHz within three seconds), and
+/// takes up to a second of work to raise it.
+fn warm_up(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<()> {
     const BUSY: Duration = Duration::from_millis(1500);
-    calls < 3 || (device.name() != "cpu" && start.elapsed() < BUSY)
+    let (start, mut calls) = (Instant::now(), 0);
+    while calls < 3 || (device.name() != "cpu" && start.elapsed() < BUSY) {
+        call()?;
+        calls += 1;
+    }
+    Ok(())
 }
 
 /// The times of calls until the budget is spent, as many as `reps` allows, after those to warm up; and the
@@ -308,12 +310,7 @@ pub(crate) fn time(
         device.synchronize()?;
         Ok(start.elapsed().as_secs_f64() * 1e3)
     };
-    let start = Instant::now();
-    let mut calls = 0;
-    while is_cold(device, calls, start) {
-        once(&mut last)?;
-        calls += 1;
-    }
+    warm_up(device, || once(&mut last).map(drop))?;
     let start = Instant::now();
     while times.len() < *reps.start() || (start.elapsed() < budget && times.len() < *reps.end()) {
         times.push(once(&mut last)?);
