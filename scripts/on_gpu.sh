@@ -164,6 +164,7 @@ run() {
     once="$sources|^(attention|checkpoint|devices|distributions|errors|fft|flat|func|layers|logical_devices|lost_training|memory_lines)::"
     once="$once|^(movement|networks|optimizers|parallel|probability|pytorch|recurrent|registered|settings|shared_leaves|third_party)::"
     once="$once|^operations::(bad_input|jacobians|vmap|every_layout_and_shape|pytorch_gives_the_same)"
+    # Matrix units, also where the tests have not passed on them and they are off.
     products='^(matrix_units|matmul|epilogue|epilogues|conv|attention|layers|networks|autocast|einsum|halves_and_floors)::'
     suite units backend-wgpu-tests "$products" '^$' TAPER_WGPU_MATRIX_UNITS=1
     suite suite-units taper-tests "$products" "$sources" TAPER_WGPU_MATRIX_UNITS=1

@@ -2,13 +2,7 @@
 
 use tensor_core::{Device, Error, Result, eval_pending};
 
-use crate::{
-    device::{
-        faults::lock,
-        profiler::{KernelTime, Profiler},
-    },
-    registry::backend_of,
-};
+use crate::{device::profiler::KernelTime, registry::backend_of};
 
 /// Runs `work`, and returns the times of its kernels on `device`, the longest first.
 ///
@@ -38,15 +32,12 @@ pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(
     }
     eval_pending()?;
     gpu.finish()?;
-    let made = gpu.scoped("profile", || Profiler::new(&gpu.device, &gpu.queue))?;
-    lock(&gpu.stream).profiler = Some(made);
-    let done = work().and_then(|out| {
+    let (out, mut times) = gpu.profiled(|| {
+        let out = work()?;
         eval_pending()?;
         gpu.finish()?;
         Ok(out)
-    });
-    let profiler = lock(&gpu.stream).profiler.take();
-    let mut times: Vec<KernelTime> = profiler.map_or_else(Vec::new, |p| p.totals.into_values().collect());
+    })?;
     times.sort_by_key(|t| std::cmp::Reverse(t.nanoseconds));
-    Ok((done?, times))
+    Ok((out, times))
 }

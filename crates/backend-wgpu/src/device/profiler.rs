@@ -23,11 +23,15 @@ pub struct KernelTime {
     pub nanoseconds: u64,
 }
 
-/// A dispatch and its timestamps.
+/// A dispatch and the number of its first timestamp; its second one is the next.
 pub(super) struct Timed {
     label: &'static str,
     begin: u32,
-    end: u32,
+}
+
+/// The number of timestamps around some dispatches.
+pub(super) fn timestamps_of(dispatches: &[Timed]) -> u32 {
+    dispatches.last().map_or(0, |last| last.begin + 2)
 }
 
 /// The timestamps of the open batch of commands, and the totals of earlier batches.
@@ -41,8 +45,6 @@ pub(crate) struct Profiler {
     within_passes: bool,
     /// The dispatches in the open batch.
     dispatches: Vec<Timed>,
-    /// The number of timestamps in the open batch.
-    written: u32,
     pub(crate) totals: BTreeMap<&'static str, KernelTime>,
 }
 
@@ -67,7 +69,6 @@ impl Profiler {
             period: f64::from(queue.get_timestamp_period()),
             within_passes: device.features().contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
             dispatches: Vec::new(),
-            written: 0,
             totals: BTreeMap::new(),
         }
     }
@@ -79,66 +80,60 @@ impl Profiler {
         open: &'a mut Option<wgpu::ComputePass<'static>>,
         label: &'static str,
     ) -> &'a mut wgpu::ComputePass<'static> {
+        let next = timestamps_of(&self.dispatches);
+        // An open pass has no timestamp if it was begun before the profile.
+        let begin = if self.within_passes && open.is_some() && next > 0 { next - 1 } else { next };
+        self.dispatches.push(Timed { label, begin });
         if !self.within_passes {
             // A pass has to end before the next one begins.
             *open = None;
             let timestamp_writes = Some(wgpu::ComputePassTimestampWrites {
                 query_set: &self.queries,
-                beginning_of_pass_write_index: Some(self.written),
-                end_of_pass_write_index: Some(self.written + 1),
+                beginning_of_pass_write_index: Some(begin),
+                end_of_pass_write_index: Some(begin + 1),
             });
             let descriptor = wgpu::ComputePassDescriptor { label: Some(label), timestamp_writes };
-            let pass = open.insert(encoder.begin_compute_pass(&descriptor).forget_lifetime());
-            self.add_dispatch(label, self.written);
-            return pass;
+            return open.insert(encoder.begin_compute_pass(&descriptor).forget_lifetime());
         }
-        // An open pass has none if it was begun before the profile.
-        let has_timestamp = open.is_some() && self.written > 0;
         let pass =
             open.get_or_insert_with(|| encoder.begin_compute_pass(&Default::default()).forget_lifetime());
-        if !has_timestamp {
-            pass.write_timestamp(&self.queries, self.written);
-            self.written += 1;
+        if begin == next {
+            pass.write_timestamp(&self.queries, begin);
         }
-        self.add_dispatch(label, self.written - 1);
         pass
-    }
-
-    /// Notes a dispatch whose time begins at a timestamp, and ends at the next one.
-    fn add_dispatch(&mut self, label: &'static str, begin: u32) {
-        self.dispatches.push(Timed { label, begin, end: begin + 1 });
-        self.written = begin + 2;
     }
 
     /// Ends the time of the dispatch that was recorded last.
     pub(super) fn end(&self, pass: &mut wgpu::ComputePass<'static>) {
         if let Some(last) = self.dispatches.last().filter(|_| self.within_passes) {
-            pass.write_timestamp(&self.queries, last.end);
+            pass.write_timestamp(&self.queries, last.begin + 1);
         }
     }
 
     /// Records the commands that make the timestamps of this batch readable.
     pub(crate) fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
-        if self.written > 0 {
-            encoder.resolve_query_set(&self.queries, 0..self.written, &self.resolved, 0);
-            encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readable, 0, 8 * u64::from(self.written));
+        let count = timestamps_of(&self.dispatches);
+        if count > 0 {
+            encoder.resolve_query_set(&self.queries, 0..count, &self.resolved, 0);
+            encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.readable, 0, 8 * u64::from(count));
         }
     }
 
-    /// The dispatches of the batch and the number of its timestamps; the next batch begins.
-    pub(super) fn take_batch(&mut self) -> (Vec<Timed>, u32) {
-        (std::mem::take(&mut self.dispatches), std::mem::take(&mut self.written))
+    /// Whether the open batch has no timestamps.
+    pub(super) fn is_between_batches(&self) -> bool {
+        self.dispatches.is_empty()
     }
 
-    /// The nanoseconds of all dispatches so far, which are forgotten.
-    pub(crate) fn take_time(&mut self) -> u64 {
-        std::mem::take(&mut self.totals).into_values().map(|kernel| kernel.nanoseconds).sum()
+    /// The dispatches of the batch; the next batch begins.
+    pub(super) fn take_batch(&mut self) -> Vec<Timed> {
+        std::mem::take(&mut self.dispatches)
     }
 
     /// Adds the times of a batch to the totals.
     pub(super) fn add(&mut self, dispatches: &[Timed], ticks: &[u64]) {
-        for &Timed { label: name, begin, end } in dispatches {
-            let time = ticks[end as usize].saturating_sub(ticks[begin as usize]);
+        for &Timed { label: name, begin } in dispatches {
+            let [start, end] = [begin, begin + 1].map(|at| ticks[at as usize]);
+            let time = end.saturating_sub(start);
             let total = self.totals.entry(name).or_insert(KernelTime { name, count: 0, nanoseconds: 0 });
             total.count += 1;
             total.nanoseconds += (time as f64 * self.period) as u64;

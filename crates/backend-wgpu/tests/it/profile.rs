@@ -1,7 +1,10 @@
 //! Times of kernels, in its own process: kernels of other tests would be counted.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::collections::BTreeMap;
+
 use crate::common::device;
+use backend_wgpu::KernelTime;
 use tensor_core::{Error, ErrorKind, Result, Tensor};
 
 #[test]
@@ -71,4 +74,12 @@ fn the_device_measures_the_time_of_some_work() {
     // An error is passed on, and the next time is measured again.
     let failed = device.backend().timed(&mut || Err(Error::invalid("test", "on purpose")));
     assert!(failed.is_err() && timed(&mut work).0.is_some());
+    let failed = device.backend().timed(&mut || work().and(Err(Error::invalid("test", "on purpose"))));
+    assert!(failed.is_err());
+    // Work that was queued before the error is not counted later.
+    device.synchronize().unwrap();
+    let ((), again) = backend_wgpu::profile(device, work).unwrap();
+    let counts =
+        |times: &[KernelTime]| -> BTreeMap<_, _> { times.iter().map(|t| (t.name, t.count)).collect() };
+    assert_eq!(counts(&again), counts(&times));
 }
