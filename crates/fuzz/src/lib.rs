@@ -1,5 +1,5 @@
 //! The differential fuzzer: random programs, gradients, products and threads on a device, compared with the
-//! expected results. `cargo xtask fuzz`.
+//! expected results, and their kernels with those of eager runs. `cargo xtask fuzz`.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -11,14 +11,18 @@
 //! | [`code`] | a program as Rust |
 //! | [`gradient_case`] | first and second derivatives |
 //! | [`product_case`] | products of views |
+//! | [`everyday_case`] | programs as users write them |
+//! | [`kernels_case`] | the kernels of lazy programs, against eager ones |
 //! | [`threads_case`] | threads that share leaves and graphs |
 //! | [`rng`] | the fuzzer's own choices |
 //! | `table` | steps from the table of operations |
 
 pub mod code;
+mod everyday;
 pub mod generate;
 mod gradients;
 mod grid;
+mod kernels;
 pub mod minimise;
 pub mod modes;
 pub mod oracle;
@@ -27,7 +31,9 @@ pub mod program;
 mod table;
 mod threads;
 
+pub use everyday::everyday_case;
 pub use gradients::gradient_case;
+pub use kernels::kernels_case;
 pub use products::product_case;
 pub use taper_testing::rng;
 pub use threads::threads_case;

@@ -5,14 +5,16 @@ use std::{io::IsTerminal, process::ExitCode, sync::Mutex};
 use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use taper::Device;
-use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case};
+use taper_fuzz::{
+    Report, everyday_case, gradient_case, kernels_case, product_case, program_case, threads_case,
+};
 
 /// Random programs on a device, against the plain reference; derivatives, products of views, and threads.
 #[derive(Parser)]
 #[command(name = "taper-fuzz", bin_name = "cargo xtask fuzz")]
 struct Args {
-    /// Number of programs; there are half as many derivatives, as many products, and one round of threads
-    /// per twenty programs
+    /// Number of programs; there are half as many derivatives, as many products, three times as many everyday
+    /// programs, a quarter whose kernels are counted, and one round of threads per twenty programs
     #[arg(long, default_value_t = 300)]
     programs: u64,
     /// The seed of the run: the same seed gives the same cases
@@ -46,18 +48,31 @@ enum Family {
     Gradients,
     /// Products of views
     Products,
+    /// One to three operations of matrices, columns, rows, numbers and constants at everyday sizes
+    Everyday,
+    /// The kernels that lazy programs run, against those of eager ones
+    Kernels,
     /// Threads that share leaves and graphs
     Threads,
 }
 
 impl Family {
-    const ALL: [Family; 4] = [Family::Programs, Family::Gradients, Family::Products, Family::Threads];
+    const ALL: [Family; 6] = [
+        Family::Everyday,
+        Family::Programs,
+        Family::Gradients,
+        Family::Products,
+        Family::Kernels,
+        Family::Threads,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Family::Programs => "programs",
             Family::Gradients => "gradients",
             Family::Products => "products",
+            Family::Everyday => "everyday",
+            Family::Kernels => "kernels",
             Family::Threads => "threads",
         }
     }
@@ -66,7 +81,9 @@ impl Family {
     fn cases(self, programs: u64) -> u64 {
         match self {
             Family::Programs | Family::Products => programs,
+            Family::Everyday => 3 * programs,
             Family::Gradients => programs.div_ceil(2),
+            Family::Kernels => programs.div_ceil(4),
             Family::Threads => programs.div_ceil(20),
         }
     }
@@ -76,6 +93,8 @@ impl Family {
             Family::Programs => program_case(seed, case, device),
             Family::Gradients => gradient_case(seed, case, device),
             Family::Products => product_case(seed, case, device),
+            Family::Everyday => everyday_case(seed, case, device),
+            Family::Kernels => kernels_case(seed, case, device),
             Family::Threads => threads_case(seed, case, device),
         }
     }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
 
 use crate::attention::{Masking, attend, causal_mask};
 
@@ -333,6 +333,21 @@ impl KvCache {
                 cache.short([query, key, value], step, bias, scale, softcap)
             }
         }
+    }
+
+    /// Reads the logits of a step, `[N, …]` in f32. The tables and states are computed with them, because they
+    /// come from the same products.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    #[track_caller]
+    pub(crate) fn read(&self, logits: &Tensor) -> Result<Vec<f32>> {
+        let logits = logits.to_dtype(DType::F32)?;
+        let tables = self.layers.iter().filter_map(|layer| layer.long.as_ref());
+        let tables = tables.flat_map(|(keys, values)| [keys, values]);
+        let all: Vec<&Tensor> = tables.chain(self.states.iter().flatten()).chain([&logits]).collect();
+        eval_all(&all)?;
+        logits.to_vec::<f32>()
     }
 
     /// Ends a step: its positions now belong to the cache.

@@ -34,14 +34,14 @@ pub struct Bench {
     exact: Device,
     cpu: OnceCell<Device>,
     /// The cells of the table that are tried.
-    draw: Draw,
+    pub(crate) draw: Draw,
 }
 
-fn in_words(what: &str) -> impl Fn(Error) -> String {
+pub(crate) fn in_words(what: &str) -> impl Fn(Error) -> String {
     move |e| format!("{what}: {e}")
 }
 
-fn numbers(tensors: &[Tensor]) -> Result<Vec<Vec<f64>>> {
+pub(crate) fn numbers(tensors: &[Tensor]) -> Result<Vec<Vec<f64>>> {
     tensors.iter().map(Tensor::to_f64_vec).collect()
 }
 
@@ -59,7 +59,7 @@ impl Bench {
     }
 
     /// Where the right answer comes from, in f64: the plain reference, or the CPU for what that lacks.
-    fn oracle(&self, row: &Row) -> &Device {
+    pub(crate) fn oracle(&self, row: &Row) -> &Device {
         if row.by_cpu { self.cpu() } else { &self.exact }
     }
 
@@ -455,7 +455,7 @@ fn slices(row: &Row, dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
 }
 
 /// The closeness of results in `result` of inputs in `dtype`.
-fn within(row: &Row, dtype: DType, result: DType) -> (f64, f64) {
+pub(crate) fn within(row: &Row, dtype: DType, result: DType) -> (f64, f64) {
     if !result.is_float() {
         return (0.0, 0.0);
     }

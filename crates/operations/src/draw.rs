@@ -12,6 +12,7 @@ use taper_testing::{LAYOUTS, settings::setting};
 use crate::{
     fixtures::INTEGERS,
     row::{ANY_SHAPES, Row},
+    sizes,
     table::rows,
 };
 
@@ -25,6 +26,8 @@ pub enum Check {
     Forward,
     /// `Bench::layouts`
     Layouts,
+    /// `Bench::sizes`
+    Sizes,
     /// `Bench::gradients`
     Gradients,
     /// `Bench::torch`
@@ -43,9 +46,10 @@ pub enum Check {
 
 impl Check {
     /// Each of them.
-    pub const ALL: [Check; 9] = [
+    pub const ALL: [Check; 10] = [
         Check::Forward,
         Check::Layouts,
+        Check::Sizes,
         Check::Gradients,
         Check::Torch,
         Check::Integers,
@@ -66,6 +70,7 @@ impl Check {
                 let layouts = layouts.map(|layout| format!("{layout:?}"));
                 layouts.chain(shapes.map(|shapes| format!("{shapes:?}"))).collect()
             }
+            Check::Sizes => sizes::ways(row),
             Check::Gradients => row.gradient_dtypes().iter().map(DType::to_string).collect(),
             Check::Integers => INTEGERS.iter().map(DType::to_string).collect(),
             Check::Torch | Check::BadInput | Check::Mapped | Check::Jacobians | Check::Derivatives => {
@@ -153,7 +158,7 @@ impl fmt::Display for Draw {
 
 /// The 64-bit FNV-1a hash of a text, which is the same on every machine and in every version. Its halves are
 /// mixed, as a remainder of a small number depends on few of the low bits.
-fn fnv(text: &str) -> u64 {
+pub(crate) fn fnv(text: &str) -> u64 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -6,6 +6,7 @@
 //! | [`table`] | the rows: open this to add an operation |
 //! | [`row`] | what a row can say |
 //! | [`check`] | what a row is held to |
+//! | `sizes` | rows at sizes past every block, with columns, rows, constants and numbers |
 //! | [`draw`] | a part of the table, for runs that repeat it |
 //! | [`different`] | where integers differ from PyTorch's on purpose |
 //! | [`fixtures`] | what PyTorch is asked, and its answers |
@@ -20,6 +21,7 @@ pub mod fixtures;
 pub mod page;
 pub mod public;
 pub mod row;
+mod sizes;
 pub mod table;
 
 use taper::{Error, Result, Tensor};

@@ -49,6 +49,7 @@ fn check(name: &str, device: &str) -> ExitCode {
     let mut checks: Vec<Check<'_>> = vec![
         ("forward", Box::new(|row| bench.forward(row))),
         ("layouts", Box::new(|row| bench.layouts(row))),
+        ("sizes", Box::new(|row| bench.sizes(row))),
         ("gradients", Box::new(|row| bench.gradients(row))),
         ("vmap", Box::new(|row| bench.mapped(row))),
         ("Jacobian", Box::new(|row| bench.jacobians(row))),

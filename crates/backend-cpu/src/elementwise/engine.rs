@@ -14,8 +14,8 @@ use crate::{
         compare,
         indexed::{Indexed, index_of_row},
         lower::{Access, Code, LoadAt, Lowered, Src, Step, operands},
-        pair,
-        table::{self, Uniform, takes_number},
+        pair, table,
+        values::Values,
     },
     memory::{
         buffer::Memory,
@@ -133,12 +133,11 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     launch: &'a Launch<'a>,
     registers: *mut u64,
-    /// The address of each register's current block (in its own memory or in an output's), followed by the
-    /// address of each input's block.
-    places: SmallVec<[*const u8; 24]>,
-    /// Bit `k` is set if input `k` is one number for this block; its place is then the address of that
-    /// number.
-    numbers: u64,
+    /// The values of each register's current block (in its own memory or in an output's), followed by those
+    /// of each input's block.
+    places: SmallVec<[Values; 24]>,
+    /// The number of elements of the last block.
+    count: usize,
     /// Memory to prefetch while the costliest step of the next block runs: hardware prefetching works
     /// within a loop but not across loops.
     pub(crate) ahead: SmallVec<[Stream; 4]>,
@@ -158,9 +157,11 @@ impl<'a> Evaluator<'a> {
         outputs: &[Memory],
         registers: *mut u64,
     ) -> Evaluator<'a> {
-        let mut places = SmallVec::from_elem(std::ptr::null(), program.registers + inputs.len());
-        for (r, place) in places[..program.registers].iter_mut().enumerate() {
-            *place = registers.wrapping_add(r * BLOCK_POSITIONS).cast::<u8>().cast_const();
+        let block = BLOCK_POSITIONS.min(program.numel.max(1));
+        let mut places = SmallVec::from_elem(Values::none(), program.registers + inputs.len());
+        for (r, place) in places[..program.scalars.len()].iter_mut().enumerate() {
+            let register = registers.wrapping_add(r * BLOCK_POSITIONS).cast::<u8>();
+            *place = Values::filled(register.cast_const(), block);
         }
         Evaluator {
             isa,
@@ -168,10 +169,10 @@ impl<'a> Evaluator<'a> {
             launch,
             registers,
             places,
-            numbers: 0,
+            count: 0,
             ahead: SmallVec::new(),
             fresh: true,
-            block: BLOCK_POSITIONS.min(program.numel.max(1)),
+            block,
             direct: direct_outputs(program, &inputs, outputs),
             inputs,
         }
@@ -181,16 +182,8 @@ impl<'a> Evaluator<'a> {
         self.registers.wrapping_add(r as usize * BLOCK_POSITIONS).cast()
     }
 
-    fn is_number(&self, src: Src) -> bool {
-        matches!(src, Src::Input(k) if k < 64 && self.numbers >> k & 1 == 1)
-    }
-
-    /// Whether an operand is a scalar, that is, a register filled with one scalar.
-    fn is_scalar(&self, src: Src) -> bool {
-        matches!(src, Src::Reg(r) if (r as usize) < self.program.scalars.len())
-    }
-
-    fn place(&self, src: Src) -> *const u8 {
+    /// The values of an operand in the current block.
+    fn values(&self, src: Src) -> Values {
         match src {
             Src::Reg(r) => self.places[r as usize],
             Src::Input(k) => self.places[self.program.registers + k as usize],
@@ -246,11 +239,10 @@ impl<'a> Evaluator<'a> {
         let program = self.program;
         let inner = program.inner();
         let spot = if program.dims.len() > 1 { (pos / inner, pos % inner) } else { (0, pos) };
-        self.numbers = 0;
+        self.count = n;
         let in_blocks = |access: &Access| access.indexed.is_none() && !access.names_runs;
         for (k, access) in program.inputs.iter().enumerate().filter(|(_, access)| in_blocks(access)) {
-            let at = self.load(k as u16, access, pos, spot, n);
-            self.places[program.registers + k] = at;
+            self.places[program.registers + k] = self.load(k as u16, access, pos, spot, n)?;
         }
         for (index, step) in program.steps.iter().enumerate() {
             let target = match step.output.and_then(|o| targets.get(o as usize)) {
@@ -263,7 +255,7 @@ impl<'a> Evaluator<'a> {
             if target.is_none()
                 && let Some(run) = self.one_run(step, spot, n)?
             {
-                self.places[step.dst as usize] = run;
+                self.places[step.dst as usize] = Values::block(run, n);
                 if index == program.costliest {
                     self.ahead.drain(..).for_each(|stream| stream.fetch(0, 1));
                 }
@@ -284,10 +276,10 @@ impl<'a> Evaluator<'a> {
             } else {
                 self.run(step, out, pos, 0..n)?;
             }
-            self.places[step.dst as usize] = out;
+            self.places[step.dst as usize] = Values::block(out, n);
         }
         for (&(src, dtype), target) in program.outputs.iter().zip(targets) {
-            let from = self.place(src);
+            let from = self.values(src).first(n)?;
             let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
             if !std::ptr::eq(to, from) {
                 // SAFETY: the block holds n elements of the compute dtype, the target n more from `at` on.
@@ -297,9 +289,9 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// The address of output `o` of the last block, in its compute dtype.
-    pub(crate) fn result(&self, o: usize) -> *const u8 {
-        self.place(self.program.outputs[o].0)
+    /// The address of the elements of output `o` of the last block, in its compute dtype.
+    pub(crate) fn result(&self, o: usize) -> Result<*const u8> {
+        self.values(self.program.outputs[o].0).first(self.count)
     }
 
     /// Fills the registers of scalars and of one-element inputs, which are the same for every block.
@@ -334,49 +326,44 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The address of input `k`'s elements of this block; gathers them into the register if necessary. The
-    /// block begins at position `pos`, which is column `column` of row `row` along the innermost axis.
+    /// Input `k`'s elements of this block; gathers them into the register if necessary. The block begins at
+    /// position `pos`, which is column `column` of row `row` along the innermost axis.
     fn load(
-        &mut self,
+        &self,
         k: u16,
         access: &Access,
         pos: usize,
         (row, column): (usize, usize),
         n: usize,
-    ) -> *const u8 {
+    ) -> Result<Values> {
         let memory = self.inputs[k as usize];
         let register = self.register(self.program.input_register(k));
         if access.single {
-            return register;
+            return Ok(Values::filled(register, self.block));
         }
         let plain = !access.dtype.is_narrow();
         if access.contiguous && plain {
-            return memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
+            return Ok(Values::of(memory, access.offset + pos));
         }
         let dims = &self.program.dims;
         if plain && column + n <= self.program.inner() {
-            let at = || {
-                memory.at::<u8>(0).wrapping_add(offset_of(access, dims, row, column) * access.dtype.size())
-            };
+            let first = || offset_of(access, dims, row, column);
             match access.strides.last() {
-                Some(1) => return at(),
-                Some(0) if access.number && k < 64 => {
-                    self.numbers |= 1 << k;
-                    return at();
-                }
+                Some(1) => return Ok(Values::of(memory, first())),
+                Some(0) if access.number => return Ok(Values::number(memory, first())),
                 _ => {}
             }
         }
         if access.contiguous {
-            let from = memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
+            let from = Values::of(memory, access.offset + pos).first(n)?;
             // SAFETY: as below.
             unsafe { widen(self.isa, access.dtype, from, register, n) };
-            return register;
+        } else {
+            // SAFETY: the launch checked that the layout stays within the buffer; a register holds
+            // BLOCK_POSITIONS elements.
+            unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
         }
-        // SAFETY: the launch checked that the layout stays within the buffer; a register holds
-        // BLOCK_POSITIONS elements.
-        unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
-        register
+        Ok(Values::block(register, n))
     }
 
     /// Runs a step on the part `part` of the block that begins at position `pos`.
@@ -384,38 +371,32 @@ impl<'a> Evaluator<'a> {
         let isa = self.isa;
         let (pos, n) = (pos + part.start, part.len());
         let out = out.wrapping_add(part.start * step.to.register().size());
-        let find_as = |src: Src, dtype: DType| {
-            let skip = if self.is_number(src) { 0 } else { part.start * dtype.register().size() };
-            self.place(src).wrapping_add(skip)
-        };
-        let find = |src: Src| find_as(src, step.from);
-        // SAFETY: every operand is a block of n elements of its dtype, and `out` shares memory with no
-        // operand unless `direct_outputs` allowed it.
+        let values_as = |src: Src, dtype: DType| self.values(src).from(part.start, dtype.register().size());
+        let values = |src: Src| values_as(src, step.from);
+        let find = |src: Src| values(src).first(n);
+        // SAFETY: `first` returns the addresses of n elements, and `out` shares memory with no operand unless
+        // `direct_outputs` allowed it.
         unsafe {
             match step.code {
-                Code::Unary(op, a) => table::unary(isa, op, step.from, find(a), out, n)?,
-                Code::Powi(p, a) => table::powi(isa, p, step.from, find(a), out, n)?,
+                Code::Unary(op, a) => table::unary(isa, op, step.from, find(a)?, out, n)?,
+                Code::Powi(p, a) => table::powi(isa, p, step.from, find(a)?, out, n)?,
                 Code::Binary(op, a, b) => {
-                    let one = |src| self.is_number(src) || takes_number(op, step.from) && self.is_scalar(src);
-                    let number = match (one(a), one(b)) {
-                        (true, _) => Uniform::Left,
-                        (false, true) => Uniform::Right,
-                        (false, false) => Uniform::Neither,
-                    };
-                    table::binary(isa, op, step.from, find(a), find(b), number, out, n)?;
+                    table::binary(isa, op, step.from, [values(a), values(b)], out, n)?;
                 }
-                Code::Compare(op, a, b) => compare::compare(isa, op, step.from, find(a), find(b), out, n),
+                Code::Compare(op, a, b) => compare::compare(isa, op, step.from, find(a)?, find(b)?, out, n),
                 Code::Select(c, a, b) => {
-                    compare::select(isa, step.to, find_as(c, DType::Bool), find(a), find(b), out, n)
+                    let condition = values_as(c, DType::Bool).first(n)?;
+                    compare::select(isa, step.to, condition, find(a)?, find(b)?, out, n);
                 }
-                Code::Choose(op, operands) => compare::choose(isa, op, operands.map(find), out, n),
+                Code::Choose(op, [x, y, a, b]) => {
+                    compare::choose(isa, op, [find(x)?, find(y)?, find(a)?, find(b)?], out, n);
+                }
                 Code::Pair(first, second, operands) => {
-                    let numbers = operands.map(|src| self.is_number(src) || self.is_scalar(src));
-                    pair::pair(isa, (first, second), operands.map(find), numbers, out, n);
+                    pair::pair(isa, (first, second), operands.map(values), out, n)?;
                 }
-                Code::Cast(a) => table::cast(isa, step.from, step.to, find(a), out, n),
+                Code::Cast(a) => table::cast(isa, step.from, step.to, find(a)?, out, n),
                 Code::LoadAt(load) => {
-                    if let Some(indexed) = self.indexed(load, step.from, find(load.index)) {
+                    if let Some(indexed) = self.indexed(load, step.from, values(load.index), n)? {
                         indexed.load(pos, n, out).map_err(|index| self.bad_index(load, index))?;
                     }
                 }
@@ -428,10 +409,16 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// An input that a step reads at the indices stored at `index`.
-    fn indexed(&self, load: LoadAt, index_dtype: DType, index: *const u8) -> Option<Indexed<'_>> {
+    /// An input that a step reads at `n` indices.
+    fn indexed(
+        &self,
+        load: LoadAt,
+        index_dtype: DType,
+        indices: Values,
+        n: usize,
+    ) -> Result<Option<Indexed<'_>>> {
         let access = &self.program.inputs[load.input as usize];
-        let axis = access.indexed?;
+        let Some(axis) = access.indexed else { return Ok(None) };
         let (dims, numel) = (&self.program.dims[..], self.program.numel);
         let memory = self.inputs[load.input as usize];
         let runs = match load.index {
@@ -440,7 +427,9 @@ impl<'a> Evaluator<'a> {
             }
             Src::Input(_) | Src::Reg(_) => None,
         };
-        Some(Indexed { access, axis, dims, numel, memory, index, index_dtype, by_run: load.by_run, runs })
+        // The indices of runs are not loaded into the block.
+        let index = if runs.is_some() { std::ptr::null() } else { indices.first(n)? };
+        Ok(Some(Indexed { access, axis, dims, numel, memory, index, index_dtype, by_run: load.by_run, runs }))
     }
 
     /// The error for an index that is out of range for an input.
@@ -452,7 +441,7 @@ impl<'a> Evaluator<'a> {
     /// index and later steps can use them in place.
     fn one_run(&self, step: &Step, (row, column): (usize, usize), n: usize) -> Result<Option<*const u8>> {
         let Code::LoadAt(load) = step.code else { return Ok(None) };
-        let indexed = self.indexed(load, step.from, self.place(load.index));
+        let indexed = self.indexed(load, step.from, self.values(load.index), n)?;
         match indexed.filter(|indexed| column + n <= self.program.inner() && indexed.is_run()) {
             Some(indexed) => {
                 let (mut indexed, inner) = (indexed, self.program.inner());

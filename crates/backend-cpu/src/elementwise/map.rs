@@ -9,7 +9,8 @@ use crate::{
     elementwise::{
         engine::with_evaluator,
         lower::{Code, Lowered, Src, lower},
-        table::{self, Uniform},
+        table,
+        values::Values,
     },
     memory::{
         blocks::Blocks,
@@ -124,12 +125,9 @@ fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
 /// engine's registers would take longer than the arithmetic.
 fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     let n = program.numel;
-    let place = |src: Src| match src {
-        Src::Input(k) => {
-            let first = program.inputs[k as usize].offset;
-            bound.inputs[k as usize].at::<u8>(first).cast_const()
-        }
-        Src::Reg(_) => std::ptr::null(),
+    let values = |src: Src| match src {
+        Src::Input(k) => Values::of(bound.inputs[k as usize], program.inputs[k as usize].offset),
+        Src::Reg(_) => Values::none(),
     };
     for step in &program.steps {
         let Some(o) = step.output else { continue };
@@ -138,9 +136,9 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
         // on. The output holds n elements and is not an input.
         unsafe {
             match step.code {
-                Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
+                Code::Unary(op, a) => table::unary(isa, op, step.from, values(a).first(n)?, out, n)?,
                 Code::Binary(op, a, b) => {
-                    table::binary(isa, op, step.from, place(a), place(b), Uniform::Neither, out, n)?;
+                    table::binary(isa, op, step.from, [values(a), values(b)], out, n)?;
                 }
                 // `Lowered::direct` is false for these.
                 Code::Arange { .. }

@@ -9,3 +9,4 @@ pub(crate) mod lower;
 pub(crate) mod map;
 pub(crate) mod pair;
 pub(crate) mod table;
+pub(crate) mod values;

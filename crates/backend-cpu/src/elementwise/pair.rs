@@ -4,14 +4,17 @@
 
 use std::marker::PhantomData;
 
-use tensor_core::{BinaryOp, DType};
+use tensor_core::{BinaryOp, DType, Result};
 
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector::{F32x8, F32x16};
-use crate::simd::{
-    F32x4,
-    isa::{Isa, Job},
-    vector::Vector,
+use crate::{
+    elementwise::values::Values,
+    simd::{
+        F32x4,
+        isa::{Isa, Job},
+        vector::Vector,
+    },
 };
 
 /// The second operation of a pair, on the first's result t and an operand c.
@@ -60,24 +63,23 @@ pub(crate) fn is_first(op: BinaryOp, dtype: DType) -> bool {
     dtype == DType::F32 && matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
 }
 
-/// `out = (a first b) second c` over `n` elements of f32. `numbers` tells which operands are a single
-/// number for all elements.
+/// `out = (a first b) second c` over `n` elements of f32. Operands that are uniform are read as numbers.
 ///
 /// # Safety
-/// Operands are valid for `n` elements, or for one element if they are numbers; all are aligned. `out` is
-/// valid for `n` elements; it may be an operand that is not a number.
+/// The operands are aligned. `out` is valid for `n` elements; it may be an operand that is not a number.
 pub(crate) unsafe fn pair(
     isa: Isa,
     (first, second): (BinaryOp, Second),
-    operands: [*const u8; 3],
-    numbers: [bool; 3],
+    operands: [Values; 3],
     out: *mut u8,
     n: usize,
-) {
+) -> Result<()> {
     if n == 0 {
-        return;
+        return Ok(());
     }
-    let (mut operands, mut numbers) = (operands.map(<*const u8>::cast::<f32>), numbers);
+    let mut numbers = operands.map(Values::is_uniform);
+    let [a, b, c] = operands.map(|values| values.first(if values.is_uniform() { 1 } else { n }));
+    let mut operands = [a?, b?, c?].map(<*const u8>::cast::<f32>);
     // The number becomes the right operand if the operation is commutative.
     if numbers[0] && !numbers[1] && first != BinaryOp::Sub {
         operands.swap(0, 1);
@@ -96,11 +98,13 @@ pub(crate) unsafe fn pair(
         ($first:expr, $second:expr, $numbers:expr) => {{
             #[cfg(target_arch = "x86_64")]
             if isa.is_avx512() {
-                return on!(F32x16, $first, $second, $numbers);
+                on!(F32x16, $first, $second, $numbers);
+                return Ok(());
             }
             #[cfg(target_arch = "x86_64")]
             if isa.is_avx2() {
-                return on!(F32x8, $first, $second, $numbers);
+                on!(F32x8, $first, $second, $numbers);
+                return Ok(());
             }
             on!(F32x4, $first, $second, $numbers)
         }};
@@ -136,6 +140,7 @@ pub(crate) unsafe fn pair(
         ([true, false, false], _) => second!(SUB, A),
         ([true, false, true], _) => second!(SUB, { A | C }),
     }
+    Ok(())
 }
 
 /// Operations, as const parameters of a loop.
@@ -250,15 +255,16 @@ mod tests {
                             .collect();
                         let mut out = all.get(place).cloned().unwrap_or_else(|| vec![0.0; n]);
                         let to = out.as_mut_ptr();
-                        let operands: [*const u8; 3] = std::array::from_fn(|k| {
-                            if k == place { to.cast_const().cast() } else { all[k].as_ptr().cast() }
+                        let operands: [Values; 3] = std::array::from_fn(|k| {
+                            let at = if k == place { to.cast_const().cast() } else { all[k].as_ptr().cast() };
+                            if numbers[k] { Values::filled(at, n.min(1)) } else { Values::block(at, n) }
                         });
                         let Some(both) = Second::of(second, DType::F32, left).map(|second| (first, second))
                         else {
                             panic!("{second:?} is no second operation");
                         };
                         // SAFETY: all hold n elements.
-                        unsafe { pair(isa, both, operands, numbers, to.cast(), n) };
+                        unsafe { pair(isa, both, operands, to.cast(), n).unwrap() };
                         assert_eq!(out, expected, "{both:?} of {n}, {numbers:?}, {isa:?}, in {place}");
                     }
                 }

@@ -5,13 +5,16 @@
 
 use tensor_core::{Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, round_to_odd};
 
-use crate::memory::narrow::round;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector;
-use crate::simd::{
-    isa::{Isa, Plain},
-    loops::{fold, map1, map2, map2_checked},
-    math,
+use crate::{
+    elementwise::values::{Side, Values, number_of},
+    memory::narrow::round,
+    simd::{
+        isa::{Isa, Plain},
+        loops::{fold, map1, map2, map2_checked},
+        math,
+    },
 };
 
 fn lacking(op: &'static str, dtype: DType) -> Error {
@@ -377,67 +380,77 @@ pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
     matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div) && dtype == DType::F32
 }
 
-/// The operand of a binary operation that is one number for the whole block.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Uniform {
-    Neither,
-    Left,
-    Right,
+/// `out = op(a, b)` over `n` elements of `dtype`. If the operation [takes a number](takes_number), an operand
+/// that is uniform is read as one.
+///
+/// # Safety
+/// The operands are aligned and of `dtype`; `out` is valid for `n` elements of it. `out` is not an operand for
+/// `pow`, and never a number.
+pub(crate) unsafe fn binary(
+    isa: Isa,
+    op: BinaryOp,
+    dtype: DType,
+    operands: [Values; 2],
+    out: *mut u8,
+    n: usize,
+) -> Result<()> {
+    let [a, b] = operands;
+    let number = number_of(operands, n).filter(|_| takes_number(op, dtype));
+    let Some(number) = number else {
+        // SAFETY: the caller's promise, and both operands have n elements.
+        return unsafe { binary_over(isa, op, dtype, [a.first(n)?, b.first(n)?], out, n) };
+    };
+    let counts = if number == Side::Left { [1, n] } else { [n, 1] };
+    let (a, b, out) =
+        (a.first(counts[0])?.cast::<f32>(), b.first(counts[1])?.cast::<f32>(), out.cast::<f32>());
+    macro_rules! go {
+        ($f:expr) => {
+            // SAFETY: the number has an element, the other operand and `out` have n.
+            unsafe {
+                if number == Side::Left {
+                    let x = a.read();
+                    map1(isa, b, out, n, |y| $f(x, y));
+                } else {
+                    let y = b.read();
+                    map1(isa, a, out, n, |x| $f(x, y));
+                }
+            }
+        };
+    }
+    match op {
+        BinaryOp::Add => go!(|x: f32, y: f32| x + y),
+        BinaryOp::Sub => go!(|x: f32, y: f32| x - y),
+        BinaryOp::Mul => go!(|x: f32, y: f32| x * y),
+        BinaryOp::Div => go!(|x: f32, y: f32| x / y),
+        BinaryOp::FloorDiv
+        | BinaryOp::Remainder
+        | BinaryOp::Pow
+        | BinaryOp::Maximum
+        | BinaryOp::Minimum
+        | BinaryOp::Atan2
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::LeftShift
+        | BinaryOp::RightShift
+        | BinaryOp::Gcd => return Err(lacking(op.name(), dtype)),
+    }
+    Ok(())
 }
 
 /// `out = op(a, b)` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// All are valid for `n` elements of `dtype` and aligned; a `number` is valid for one element and allowed
-/// only if [`takes_number`]. `out` is not an operand for `pow`, and never a number.
-#[allow(clippy::too_many_arguments)]
-pub(crate) unsafe fn binary(
+/// All are valid for `n` elements of `dtype` and aligned. `out` is not an operand for `pow`.
+unsafe fn binary_over(
     isa: Isa,
     op: BinaryOp,
     dtype: DType,
-    a: *const u8,
-    b: *const u8,
-    number: Uniform,
+    [a, b]: [*const u8; 2],
     out: *mut u8,
     n: usize,
 ) -> Result<()> {
     use BinaryOp as B;
-    if number != Uniform::Neither {
-        let (a, b, out) = (a.cast::<f32>(), b.cast::<f32>(), out.cast::<f32>());
-        macro_rules! go {
-            ($f:expr) => {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    if number == Uniform::Left {
-                        let x = a.read();
-                        map1(isa, b, out, n, |y| $f(x, y));
-                    } else {
-                        let y = b.read();
-                        map1(isa, a, out, n, |x| $f(x, y));
-                    }
-                }
-            };
-        }
-        match op {
-            B::Add => go!(|x: f32, y: f32| x + y),
-            B::Sub => go!(|x: f32, y: f32| x - y),
-            B::Mul => go!(|x: f32, y: f32| x * y),
-            B::Div => go!(|x: f32, y: f32| x / y),
-            B::FloorDiv
-            | B::Remainder
-            | B::Pow
-            | B::Maximum
-            | B::Minimum
-            | B::Atan2
-            | B::And
-            | B::Or
-            | B::Xor
-            | B::LeftShift
-            | B::RightShift
-            | B::Gcd => return Err(lacking(op.name(), dtype)),
-        }
-        return Ok(());
-    }
     macro_rules! go {
         ($sets:expr, $t:ty, $f:expr) => {{
             // SAFETY: the caller's promise.
@@ -630,7 +643,7 @@ pub(crate) unsafe fn binary(
                 // place.
                 return unsafe {
                     as_i64(isa, own, [a, b], n, &mut |start, [x, y], n| {
-                        binary(isa, op, DType::I64, x, y, Uniform::Neither, x, n)?;
+                        binary_over(isa, op, DType::I64, [x.cast_const(), y.cast_const()], x, n)?;
                         cast(isa, DType::I64, own, x, out.wrapping_add(start * own.size()), n);
                         Ok(())
                     })
@@ -835,7 +848,7 @@ mod tests {
                         let mut out = x.clone();
                         let to = out.as_mut_ptr().cast::<u8>();
                         // SAFETY: all hold n elements of the dtype.
-                        unsafe { binary(isa, op, $dtype, to, bytes(&y), Uniform::Neither, to, n)? };
+                        unsafe { binary_over(isa, op, $dtype, [to.cast_const(), bytes(&y)], to, n)? };
                         assert_eq!(out, expected, "{op:?} {isa:?}");
                     }
                     let mut out = x.clone();

@@ -191,7 +191,7 @@ impl Blocks<'_, '_> {
                     evaluator.look_ahead(&[], next);
                 }
                 evaluator.block(pos, n, &[], 0)?;
-                Ok(evaluator.result(0))
+                evaluator.result(0)
             }
         }
     }

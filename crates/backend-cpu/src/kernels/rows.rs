@@ -662,7 +662,7 @@ impl RowRunner<'_> {
                             total.add(
                                 self.isa,
                                 fold,
-                                evaluator.result(stored + f).wrapping_add(i * length * size),
+                                evaluator.result(stored + f)?.wrapping_add(i * length * size),
                                 length,
                             )
                         };
@@ -680,7 +680,7 @@ impl RowRunner<'_> {
                 evaluator.block(pos, n, targets, pos)?;
                 for (f, (fold, total)) in pass.folds.iter().zip(&mut totals).enumerate() {
                     // SAFETY: the block holds n elements.
-                    unsafe { total.add(self.isa, fold, evaluator.result(stored + f), n) };
+                    unsafe { total.add(self.isa, fold, evaluator.result(stored + f)?, n) };
                 }
                 Ok(())
             })?;

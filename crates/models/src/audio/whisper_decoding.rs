@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use tensor_core::{DType, Error, Result, Tensor, file::file_error};
+use tensor_core::{Error, Result, Tensor, file::file_error};
 
 use super::Whisper;
 use crate::{LanguageModel, read_config};
@@ -122,9 +122,8 @@ impl Whisper {
             let new: Vec<i32> = ids[cache.len()..].iter().map(|id| *id as i32).collect();
             let count = new.len();
             let new = Tensor::from_vec(new, [1, count], &device)?;
-            let mut logits = autograd::no_grad(|| decoder.next_logits(&new, &mut cache))?
-                .to_dtype(DType::F32)?
-                .to_vec::<f32>()?;
+            let logits = autograd::no_grad(|| decoder.next_logits(&new, &mut cache))?;
+            let mut logits = cache.read(&logits)?;
             let first = decoding.begin_suppress_tokens.iter().flatten().filter(|_| ids.len() == prompt.len());
             for id in decoding.suppress_tokens.iter().flatten().chain(first) {
                 if let Some(logit) = usize::try_from(*id).ok().and_then(|id| logits.get_mut(id)) {

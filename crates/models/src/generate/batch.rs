@@ -1,7 +1,7 @@
 //! Several prompts at once.
 
 use autograd::no_grad;
-use tensor_core::{DType, Error, Result};
+use tensor_core::{Error, Result};
 
 use super::{GenerationConfig, OP, Sampler, SamplingConfig, table};
 use crate::LanguageModel;
@@ -41,7 +41,8 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
     let mut finished = vec![false; prompts.len()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits = no_grad(|| model.next_logits(&ids, &mut cache)?.to_dtype(DType::F32)?.to_vec::<f32>())?;
+        let logits = no_grad(|| model.next_logits(&ids, &mut cache))?;
+        let logits = cache.read(&logits)?;
         for (k, logits) in logits.chunks_exact(model.vocab_size()).enumerate() {
             // A finished row goes on with any token, which nothing reads.
             rows[k] = vec![0];

@@ -1,7 +1,7 @@
 //! Beam search: the most likely of several continuations.
 
 use autograd::no_grad;
-use tensor_core::{DType, Error, Result};
+use tensor_core::{Error, Result};
 
 use super::{log_sum_exp, table};
 use crate::LanguageModel;
@@ -56,7 +56,8 @@ pub fn beam_search<M: LanguageModel + ?Sized>(
     let mut rows: Vec<Vec<u32>> = vec![prompt.to_vec()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits = no_grad(|| model.next_logits(&ids, &mut cache)?.to_dtype(DType::F32)?.to_vec::<f32>())?;
+        let logits = no_grad(|| model.next_logits(&ids, &mut cache))?;
+        let logits = cache.read(&logits)?;
         let mut next: Vec<(usize, u32, f64)> = Vec::new();
         for (k, logits) in logits.chunks_exact(vocabulary).enumerate() {
             let scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();

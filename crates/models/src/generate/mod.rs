@@ -225,7 +225,8 @@ pub(crate) fn next_logits<M: LanguageModel + ?Sized>(
     tokens: &[u32],
     cache: &mut KvCache,
 ) -> Result<Vec<f32>> {
-    logits_after(model, tokens, cache)?.to_vec::<f32>()
+    let logits = logits_after(model, tokens, cache)?;
+    cache.read(&logits)
 }
 
 /// The logits after each of `tokens`, on the host: rows of the vocabulary.
@@ -236,5 +237,11 @@ pub(crate) fn all_logits<M: LanguageModel + ?Sized>(
     cache: Option<&mut KvCache>,
 ) -> Result<Vec<f32>> {
     let ids = row(tokens, &model.device())?;
-    no_grad(|| model.logits(&model.hidden(&ids, cache)?)?.to_dtype(DType::F32)?.to_vec::<f32>())
+    no_grad(|| match cache {
+        Some(cache) => {
+            let hidden = model.hidden(&ids, Some(cache))?;
+            cache.read(&model.logits(&hidden)?)
+        }
+        None => model.logits(&model.hidden(&ids, None)?)?.to_dtype(DType::F32)?.to_vec::<f32>(),
+    })
 }

@@ -30,7 +30,7 @@ fn whisper() {
 
 /// Each token of the greedy text is the most probable one after those before it.
 /// Two languages and one task, up to seven tokens.
-fn decoding() -> WhisperDecoding {
+pub(crate) fn decoding() -> WhisperDecoding {
     WhisperDecoding {
         decoder_start_token_id: 1,
         eos_token_id: -1,

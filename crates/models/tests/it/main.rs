@@ -13,6 +13,7 @@ mod generation;
 mod gguf;
 mod language;
 mod peft;
+mod products;
 mod real;
 mod text;
 mod vision;

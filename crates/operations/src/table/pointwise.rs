@@ -126,7 +126,7 @@ pub(super) fn rows() -> Vec<Row> {
         unary("to_dtype", "x.to(torch.float32)", |x| x.to_dtype(DType::F32)).of(DTypes::All).order(0)
             .note("differentiable; between dtypes of one precision the gradient is exact"),
         unary("to_dtype", "x.to(torch.int32)", |x| x.to_dtype(DType::I32)).of(Numbers).order(0),
-        unary("contiguous", "x.contiguous()", Tensor::contiguous).of(DTypes::All).by_value(),
+        unary("contiguous", "x.contiguous()", Tensor::contiguous).of(DTypes::All),
         unary("detach", "x.detach()", Tensor::detach).of(DTypes::All).order(0),
     ]
 }

@@ -406,7 +406,8 @@ fn a_step_takes_few_launches() {
         let mut sgd = Sgd::new(parameters.clone(), SgdConfig { momentum: 0.9, ..Default::default() });
         for _ in 0..2 {
             for x in &parameters {
-                let grad = x.detach().full_like(0.5).contiguous().unwrap();
+                let grad = x.detach().full_like(0.5);
+                grad.eval().unwrap();
                 grad.eval().unwrap();
                 x.set_grad(Some(grad));
             }

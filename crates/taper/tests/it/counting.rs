@@ -3,7 +3,7 @@
 
 use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, StepBy, Tensor};
 
-use crate::common::{device, refused};
+use crate::common::{device, in_memory, refused};
 
 /// More than one part for each of several threads, and not a multiple of the vector size.
 const N: usize = 300_007;
@@ -286,7 +286,7 @@ fn a_number_that_is_copied_is_written_once() -> Result<()> {
     grows(&|| Tensor::block_diag(&[&square, &square]), bytes as f64)?;
     grows(&|| Tensor::concat(&[&square, &Tensor::ones([1500, 150], &d)?], 0), bytes as f64)?;
     // A tensor that is still held keeps its value.
-    let zeros = Tensor::zeros([1], &d)?.expand([rows, columns])?.contiguous()?;
+    let zeros = in_memory(Tensor::zeros([rows, columns], &d)?)?;
     let sums = zeros.index_add(0, &index, &x)?;
     taper::eval_all(&[&zeros, &sums])?;
     assert_eq!(zeros.to_vec::<f32>()?, vec![0.0; rows * columns]);

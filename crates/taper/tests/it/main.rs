@@ -53,6 +53,7 @@ mod pytorch;
 mod quantize;
 mod range;
 mod read_at_indices;
+mod read_once;
 mod recurrent;
 mod reduce;
 mod registered;

@@ -39,6 +39,11 @@ fn every_layout_and_shape() {
 }
 
 #[test]
+fn sizes_past_every_block() {
+    hold(Bench::sizes);
+}
+
+#[test]
 fn gradients_agree_with_the_reference() {
     hold(Bench::gradients);
 }

@@ -2,7 +2,7 @@
 //! functions, infinities, and NaN or infinity next to finite numbers.
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{device, has};
+use crate::common::{device, has, in_memory};
 use taper::nn::functional::{
     self as f, GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions,
 };
@@ -303,7 +303,7 @@ fn halves_are_computed_in_f32() -> Result<()> {
         if !has(&d, dtype) {
             continue;
         }
-        let x = |v: f64, n: usize| Tensor::full([n], v, (dtype, &d))?.contiguous();
+        let x = |v: f64, n: usize| in_memory(Tensor::full([n], v, (dtype, &d))?);
         let rounded = |v: f64| -> Result<f64> { Ok(Tensor::full([], v, (dtype, &d))?.to_f64_vec()?[0]) };
         let check = |t: Tensor, expected: f64, what: &str| -> Result<()> {
             assert_eq!(t.dtype(), dtype, "{what}");

@@ -1,7 +1,7 @@
 //! Reductions, softmax and matrix products over every axis, layout and dtype.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{VIEWS, agree, agree_within, device, has, of, tensor};
+use crate::common::{VIEWS, agree, agree_within, device, has, in_memory, of, tensor};
 use taper::tensor_core::{ArgReduceOp, ReduceOp};
 use taper::{DType, Device, Result, Tensor};
 
@@ -48,14 +48,14 @@ fn reductions_agree_on_every_layout_and_dtype() {
 fn long_reductions_are_accurate() -> Result<()> {
     let d = device();
     // Neither the sum of a million tenths nor a column of a hundred thousand may drift.
-    let x = Tensor::full([1_000_000], 0.1, &d)?.contiguous()?;
+    let x = in_memory(Tensor::full([1_000_000], 0.1, &d)?)?;
     assert!((f64::from(x.sum().item::<f32>()?) - 100_000.0).abs() < 0.5, "{}", x.sum());
     for shape in [[3, 100_000], [100_000, 3]] {
         let axis = if shape[0] == 3 { 1 } else { 0 };
-        let sums = Tensor::full(shape, 0.1, &d)?.contiguous()?.sum_axis(axis, false)?.to_vec::<f32>()?;
+        let sums = in_memory(Tensor::full(shape, 0.1, &d)?)?.sum_axis(axis, false)?.to_vec::<f32>()?;
         assert!(sums.iter().all(|s| (f64::from(*s) - 10_000.0).abs() < 0.1), "{sums:?}");
     }
-    let rows = Tensor::full([70_000, 2], 1.0, &d)?.contiguous()?.sum_axis(1, false)?;
+    let rows = in_memory(Tensor::full([70_000, 2], 1.0, &d)?)?.sum_axis(1, false)?;
     assert_eq!(rows.sum().item::<f32>()?, 140_000.0);
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::{
         op::Op,
     },
     kernels::{blocks, custom, layout::Layout, operators::Refusal},
+    schedule::recompute::{RECOMPUTE_LIMIT_IN_MAPS, own_cost},
 };
 
 /// Positions of nodes in the order.
@@ -33,6 +34,8 @@ pub(crate) struct Item {
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
     pub(crate) store: bool,
+    /// Whether a pending node outside of the evaluation reads the node, which is then kept if it gets a buffer.
+    pub(crate) elsewhere: bool,
     /// Whether the node is unreachable afterwards: a computed node's buffer may then be overwritten by
     /// its last reader.
     pub(crate) dies: bool,
@@ -46,8 +49,10 @@ pub(crate) struct Collector {
     /// Pending copies from other devices.
     copies: Vec<Arc<Node>>,
     epoch: u64,
-    /// Scratch space of `decide_what_stays`, kept to reuse its memory.
+    /// Scratch space of `decide_what_stays`, kept to reuse its memory. For each item: the references that
+    /// this evaluation knows, and the cost of computing it again from values that stay.
     edges: Vec<u32>,
+    costs: Vec<u32>,
     let_go: Vec<bool>,
     asked: Vec<bool>,
     /// Whether each item is a pending constant, or a view of one.
@@ -132,7 +137,7 @@ impl Collector {
         let place = self.items.len() as u32;
         node.epoch.store(self.epoch, Ordering::Relaxed);
         node.place.store(place, Ordering::Relaxed);
-        self.items.push(Item { node, inputs, value, store: false, dies: false });
+        self.items.push(Item { node, inputs, value, store: false, elsewhere: false, dies: false });
         place
     }
 
@@ -229,11 +234,19 @@ impl Collector {
         Some(self.push(node.clone(), SearchSorted::new(), value))
     }
 
-    /// Decides, from the consumers to the producers, which nodes must keep a value and which ones die.
+    /// Decides which nodes must keep a value and which ones die.
     fn decide_what_stays(&mut self) {
+        self.count_references();
+        if self.decide_by_readers() && self.keep_for_others() {
+            // More values stay, so that fewer inputs are needed afterwards.
+            self.decide_by_readers();
+        }
+    }
+
+    /// Counts the references from within this evaluation to each item, and finds the constants.
+    fn count_references(&mut self) {
         let n = self.items.len();
-        let (edges, let_go, asked, constant) =
-            (&mut self.edges, &mut self.let_go, &mut self.asked, &mut self.constant);
+        let (edges, constant) = (&mut self.edges, &mut self.constant);
         // Handles to pending constants, and to views of them, take no memory until their values are
         // requested.
         constant.clear();
@@ -245,16 +258,25 @@ impl Collector {
         }
         edges.clear();
         edges.resize(n, 0);
-        // Whether every reader of a node releases it, and whether a gradient rule will read it.
-        let_go.clear();
-        let_go.resize(n, true);
-        asked.clear();
-        asked.resize(n, false);
         for item in &self.items {
             for &input in &item.inputs {
                 edges[input as usize] += 1;
             }
         }
+    }
+
+    /// Decides, from the consumers to the producers, which nodes must keep a value for a handle or a gradient
+    /// rule, and which ones die. Returns whether nodes that get no value are referenced from outside.
+    fn decide_by_readers(&mut self) -> bool {
+        let n = self.items.len();
+        let (edges, let_go, asked, constant) =
+            (&self.edges, &mut self.let_go, &mut self.asked, &self.constant);
+        // Whether every reader of a node releases it, and whether a gradient rule will read it.
+        let_go.clear();
+        let_go.resize(n, true);
+        asked.clear();
+        asked.resize(n, false);
+        let mut needed_elsewhere = false;
         for i in (0..n).rev() {
             let item = &self.items[i];
             let held = item.node.held();
@@ -297,9 +319,79 @@ impl Collector {
                 let_go[input] &= lets_go;
                 asked[input] |= keeps_inputs && !dies && saved.inputs >> k.min(31) & 1 == 1;
             }
+            needed_elsewhere |= elsewhere && !store && !stored_nowhere;
             let item = &mut self.items[i];
             item.store = store;
             item.dies = dies;
+        }
+        needed_elsewhere
+    }
+
+    /// Marks values that pending nodes outside of this evaluation read, and stores those that are costly to
+    /// compute again; returns whether there are any. They live until those readers have their values or are
+    /// dropped.
+    fn keep_for_others(&mut self) -> bool {
+        self.count_tapes();
+        let Collector { items, edges, constant, costs, .. } = self;
+        costs.clear();
+        let mut kept_any = false;
+        for i in 0..items.len() {
+            let item = &items[i];
+            let node = &item.node;
+            if item.value.is_some() || item.store || constant[i] {
+                costs.push(0);
+                continue;
+            }
+            let cost = cost_again(item, items, costs);
+            costs.push(cost);
+            let elsewhere = !node.held() && Arc::strong_count(node) > 1 + edges[i] as usize;
+            if !elsewhere || node.op.is_tuple() {
+                continue;
+            }
+            items[i].elsewhere = true;
+            if cost <= RECOMPUTE_LIMIT_IN_MAPS {
+                continue;
+            }
+            let kept = kept_for(i, items, costs);
+            for k in kept {
+                let item = &mut items[k as usize];
+                kept_any |= !item.store;
+                (item.store, item.elsewhere) = (true, true);
+                costs[k as usize] = 0;
+            }
+            costs[i] = 0;
+        }
+        // A cheap expression that is not stored is computed again from its inputs.
+        for i in (0..items.len()).rev() {
+            if !items[i].elsewhere || items[i].store {
+                continue;
+            }
+            for j in items[i].inputs.clone() {
+                let input = &mut items[j as usize];
+                input.elsewhere |=
+                    input.value.is_none() && !constant[j as usize] && !input.node.op.is_tuple();
+            }
+        }
+        kept_any
+    }
+
+    /// Adds the references of functions with gradients of their own to the counted ones: they keep their inputs
+    /// and results for their gradient rules and are never computed themselves.
+    fn count_tapes(&mut self) {
+        let mut seen: SmallVec<[Arc<Node>; 4]> = SmallVec::new();
+        for item in &self.items {
+            let Op::TupleElement { .. } = item.node.op else { continue };
+            let tuple = lock(&item.node.state).inputs.first().cloned();
+            let Some(tuple) = tuple.filter(|tuple| matches!(tuple.op, Op::Custom(_))) else { continue };
+            if seen.iter().any(|other| Arc::ptr_eq(other, &tuple)) {
+                continue;
+            }
+            for input in &lock(&tuple.state).inputs {
+                if let Some(place) = self.place(input) {
+                    self.edges[place as usize] += 1;
+                }
+            }
+            seen.push(tuple);
         }
     }
 
@@ -336,7 +428,9 @@ impl Collector {
                 | u64::from(item.dies) << 1
                 | u64::from(item.value.is_some()) << 2
                 | u64::from(view.is_some()) << 3;
-            let counts = (item.inputs.len() as u64) << 28 | (node.shape.rank() as u64) << 48;
+            let counts = (item.inputs.len() as u64) << 28
+                | (node.shape.rank() as u64) << 48
+                | u64::from(item.elsewhere) << 56;
             // It does not matter how a node that has its value was computed.
             let op = if item.value.is_some() { &Op::Leaf } else { &node.op };
             write_op(key, op, (node.dtype as u64) << 16 | flags << 24 | counts);
@@ -358,6 +452,42 @@ impl Collector {
                 }
             }
         }
+    }
+}
+
+/// The cost of computing an item again from values that stay, in additions; `u32::MAX` if that takes a kernel
+/// which is no expression.
+fn cost_again(item: &Item, items: &[Item], costs: &[u32]) -> u32 {
+    let op = &item.node.op;
+    if !op.is_view() && !op.is_elementwise() || may_copy(item, items) {
+        return u32::MAX;
+    }
+    item.inputs.iter().fold(own_cost(op), |sum, &j| sum.saturating_add(costs[j as usize]))
+}
+
+/// The items to store for readers of item `i` outside of the evaluation: a view is computed again from its
+/// costly input, and a cheap expression from smaller ones; all others are stored themselves.
+fn kept_for(i: usize, items: &[Item], costs: &[u32]) -> SmallVec<[u32; 3]> {
+    let item = &items[i];
+    let (node, is_costly) = (&item.node, |&j: &u32| costs[j as usize] > RECOMPUTE_LIMIT_IN_MAPS);
+    let costly: SmallVec<[u32; 3]> = item.inputs.iter().copied().filter(is_costly).collect();
+    let is_smaller = |&j: &u32| items[j as usize].node.shape.numel() < node.shape.numel();
+    let is_cheap = node.op.is_elementwise() && own_cost(&node.op) <= RECOMPUTE_LIMIT_IN_MAPS;
+    let from_inputs = !costly.is_empty()
+        && !costly.iter().any(|&j| items[j as usize].node.op.is_tuple())
+        && (node.op.is_view() && !may_copy(item, items) || is_cheap && costly.iter().all(is_smaller));
+    if from_inputs { costly } else { SmallVec::from_elem(i as u32, 1) }
+}
+
+/// Whether a view may turn out to be a copy: its input is a view whose strides the shape may not fit.
+fn may_copy(item: &Item, items: &[Item]) -> bool {
+    if !matches!(item.node.op, Op::Contiguous | Op::Reshape) {
+        return false;
+    }
+    let input = &items[item.inputs[0] as usize];
+    match &input.value {
+        Some(value) => !value.is_contiguous(),
+        None => input.node.op.is_view() && !matches!(input.node.op, Op::Reshape | Op::Contiguous),
     }
 }
 

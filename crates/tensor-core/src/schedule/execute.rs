@@ -10,6 +10,7 @@ use super::{
     bounds::{self, Given},
     collect::Item,
     failure::{blame, refusal},
+    pending,
     plan::{Output, Part, Plan, ScalarRef, Step, Store, Target},
 };
 use crate::{
@@ -230,7 +231,8 @@ fn run(
         match target {
             Target::Slot(slot) => slots[*slot as usize] = Some((storage, facts)),
             Target::Node { item, view } => {
-                items[*item as usize].node.attach(Value { storage, facts, view: view.clone(), format: None });
+                let value = Value { storage, facts, view: view.clone(), format: None };
+                attach(&items[*item as usize], value);
             }
         }
     }
@@ -245,8 +247,16 @@ fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
     if let Some((storage, facts)) = &slots[store.slot as usize] {
         let (storage, facts, view) = (storage.clone(), facts.clone(), store.view.clone());
         let value = Value { storage, facts, view, format: None };
-        items[store.item as usize].node.attach(value);
+        attach(&items[store.item as usize], value);
     }
+}
+
+/// Gives a node its value. One that only pending nodes hold counts towards the bytes at which these are computed.
+fn attach(item: &Item, value: Value) {
+    if item.elsewhere {
+        pending::note_bytes(value.storage.numel() * value.storage.dtype().size());
+    }
+    item.node.attach(value);
 }
 
 /// The scalar in a node's operation.

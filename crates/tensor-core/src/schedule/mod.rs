@@ -3,7 +3,7 @@
 //! [`evaluate`] collects the pending nodes (`collect`), looks up or makes a plan for a graph of this
 //! form, and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the
 //! kernels, and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds
-//! the pending work. `transfer` copies tensors from other devices. `explain` reports what would run.
+//! the pending work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices. `explain` reports what would run.
 //! `watch` times launches.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
@@ -17,6 +17,7 @@ mod failure;
 mod kernels;
 pub(crate) mod pending;
 pub(crate) mod plan;
+mod recompute;
 mod single;
 mod transfer;
 pub(crate) mod watch;

@@ -5,6 +5,7 @@ use crate::{
     base::{
         error::{Error, Result},
         origin::here,
+        sync::lock,
     },
     elements::{dtype::DType, element::Element, scalar::Scalar},
     graph::{node::Value, op::Op},
@@ -254,12 +255,19 @@ impl Tensor {
         Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 
-    /// This tensor stored in row-major order: a copy if it is a strided view, else itself. Evaluates it.
+    /// This tensor stored in row-major order: a copy if it is a strided view or in blocks, else itself. The copy
+    /// is made when it is read. `Tensor.contiguous`.
+    ///
+    /// # Errors
+    /// None today: what the device reports is met by the reader.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
-        let value = self.value()?;
-        let row_major = value.view.is_none() && value.format.is_none();
-        Ok(if row_major { self.clone() } else { self.contiguous_copy() })
+        let node = self.node();
+        let is_stored = lock(&node.state)
+            .value
+            .as_ref()
+            .is_some_and(|value| value.view.is_none() && value.format.is_none());
+        Ok(if is_stored { self.clone() } else { self.contiguous_copy() })
     }
 
     /// The elements as f64, for any dtype: for printing and comparing.

@@ -50,6 +50,12 @@ pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
     false
 }
 
+/// A tensor whose elements are in memory, though it has the same number everywhere.
+pub(crate) fn in_memory(constant: Tensor) -> Result<Tensor> {
+    constant.eval()?;
+    Ok(constant)
+}
+
 /// Whether this run takes a case of a test with many, by the case's name. Each run does, but those that
 /// repeat the suite with other kernels of a GPU: they take a part, `TAPER_TEST=draw=1/4`.
 pub(crate) fn drawn(case: impl std::fmt::Display) -> bool {

@@ -38,7 +38,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
     let mut stores_by_source: Vec<SmallVec<[u32; 1]>> = vec![SmallVec::new(); n];
     for (i, item) in analysis.items.iter().enumerate() {
         if item.value.is_none()
-            && item.store
+            && (item.store || item.elsewhere)
             && let Some((source, _)) = &analysis.places[i]
         {
             kept[*source as usize] = true;

@@ -16,18 +16,14 @@ use super::{
 use crate::{
     devices::backend::Limits,
     graph::op::Op,
-    kernels::kernel::{POWI_COST, RANDOM_COST},
-    schedule::collect::Item,
+    schedule::{
+        collect::Item,
+        recompute::{RECOMPUTE_LIMIT, RECOMPUTE_LIMIT_IN_MAPS, own_cost},
+    },
 };
 
 /// The reader of an item that several kernels read.
 const SEVERAL: u32 = u32::MAX - 1;
-
-/// The cost in additions above which an expression is stored rather than computed again in a second
-/// kernel over the same elements.
-const RECOMPUTE_LIMIT: u32 = 5;
-/// The same bound if all readers are elementwise over one shape, and will mostly be in one kernel.
-const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
 /// The maximum nesting of concatenations that are copied as one: one built up step by step may be of any
 /// depth.
@@ -233,7 +229,7 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     let mut costs = vec![0u32; items.len()];
     for (i, item) in items.iter().enumerate() {
         let own = match analysis.class[i] {
-            Class::Elementwise => cost(&item.node.op),
+            Class::Elementwise => own_cost(&item.node.op),
             Class::Opaque if !item.store && may_be_read(items, i, limits.max_indexed_bytes) => GATHER_COST,
             Class::Ready
             | Class::Constant
@@ -253,40 +249,6 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
         costs[i] = inlined.saturating_add(own);
     }
     costs
-}
-
-/// The relative cost of computing an elementwise operation again, in additions.
-fn cost(op: &Op) -> u32 {
-    match op {
-        Op::Unary(op) => op.cost(),
-        Op::Binary(op) => op.cost(),
-        Op::Random { .. } => RANDOM_COST,
-        Op::Powi(_) => POWI_COST,
-        Op::Formula(formula) => formula.instrs() as u32,
-        Op::Arange(_) | Op::Compare(_) | Op::Where | Op::Cast => 1,
-        // These are not elementwise and are never inlined.
-        Op::Leaf
-        | Op::Full(_)
-        | Op::Reshape
-        | Op::Permute(_)
-        | Op::Expand
-        | Op::Slice { .. }
-        | Op::Unfold { .. }
-        | Op::Concat { .. }
-        | Op::Pad(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::Sort { .. }
-        | Op::Contract(_)
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::Contiguous
-        | Op::ToDevice
-        | Op::Custom(_)
-        | Op::CustomKernel(_)
-        | Op::TupleElement { .. } => 0,
-    }
 }
 
 /// For each item, the fused gather that it is or is a view of.
