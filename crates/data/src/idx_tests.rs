@@ -215,7 +215,7 @@ fn images_and_labels_that_do_not_go_together_are_refused() {
     assert!(message.contains("expected images: [count, height, width]"), "{message}");
 }
 
-/// What a small gzipped file may decompress to is bounded, and the bound is settable.
+/// The decompressed size of a small gzipped file is bounded, and the bound is settable.
 #[test]
 fn a_gzipped_file_has_a_budget() {
     let dir = tempfile::tempdir().unwrap();

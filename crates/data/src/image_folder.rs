@@ -153,7 +153,8 @@ pub struct Image(pub(crate) RgbImage);
 
 impl Image {
     /// Reads a PNG or JPEG file as RGB; the content determines the format. A picture may take the memory of
-    /// [`ReadBudget::default`], 64 times the file's size or 256 MiB: a small file may hold pixels of gigabytes.
+    /// [`ReadBudget::default`], 64 times the file's size or 256 MiB: a small file may hold pixels of
+    /// gigabytes.
     ///
     /// # Errors
     /// `File` for a file that cannot be read, is no such picture, or whose pixels take more memory.

@@ -111,8 +111,8 @@ pub fn make_grid(pictures: &Tensor, options: &GridOptions) -> Result<Tensor> {
         .pad(&[(0, 0), (0, padding), (0, padding)], pad_value)
 }
 
-/// Writes pictures, values from 0 to 1, as a file in the format of its ending, `.png` or `.jpg`, completely or
-/// not at all; a batch is a grid of [`make_grid`]. `torchvision.utils.save_image`.
+/// Writes pictures, values from 0 to 1, as a file in the format of its ending, `.png` or `.jpg`, completely
+/// or not at all; a batch is a grid of [`make_grid`]. `torchvision.utils.save_image`.
 ///
 /// ```
 /// use data::{GridOptions, Image, save_image};

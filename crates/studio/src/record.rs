@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tensor_core::Device;
 use web_time::Instant;
 
-/// The greatest number of events, and of bytes of their texts. Beyond them every second curve point of the older
-/// half is dropped, then the oldest events of all kinds except the names of runs.
+/// The greatest number of events, and of bytes of their texts. Beyond them every second curve point of the
+/// older half is dropped, then the oldest events of all kinds except the names of runs.
 const MAX_EVENTS: usize = 200_000;
 const MAX_BYTES: usize = 128 << 20;
 /// The greatest number of bytes of an event; a larger one is replaced by a note about it.
@@ -62,7 +62,7 @@ struct Event {
     json: String,
 }
 
-/// What becomes of an event when there are too many.
+/// The treatment of an event when there are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A point of a curve, one of many: the first to be dropped.

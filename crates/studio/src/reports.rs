@@ -224,7 +224,7 @@ pub fn show_model(name: &str, model: &impl Module) {
         json!({"kind": "model", "name": name, "entries": entries, "parameters": model.num_parameters()});
     with(|record| {
         if record.names.len() + parameters.len() + buffers.len() > MAX_NAMES {
-            // Those of models that were shown before.
+            // The names are of models that were shown before.
             record.names.clear();
         }
         for (path, tensor) in parameters.iter().chain(&buffers) {

@@ -130,7 +130,8 @@ const CAPACITY_FACTOR: u64 = 4;
 /// skipped. Every other object of a class is refused by its name.
 ///
 /// The memory for what a file describes or unpacks to is bounded by [`ReadBudget::default`], 64 times the
-/// file's size or 256 MiB, and what takes more is an error when it is read; [`open_within`] takes another bound.
+/// file's size or 256 MiB, and what takes more is an error when it is read; [`open_within`] takes another
+/// bound.
 ///
 /// # Errors
 /// A `File` error that names the file and the problem: it cannot be read, is truncated or damaged, is a pipe

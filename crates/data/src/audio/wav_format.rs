@@ -3,7 +3,7 @@
 
 use tensor_core::{Result, file::Content};
 
-/// What a WAV file holds, and where.
+/// The contents of a WAV file, and their position.
 #[derive(Debug)]
 pub(super) struct WavInfo {
     pub(super) channels: usize,

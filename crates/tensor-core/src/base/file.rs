@@ -139,8 +139,8 @@ impl Content {
 }
 
 /// The memory that a reader may take for what a file holds: at least `least` bytes, and `per_byte` bytes for
-/// each byte of the file. A file that is compressed, or whose description is short, may hold far more than its
-/// size shows; beyond the budget it is refused.
+/// each byte of the file. A file that is compressed, or whose description is short, may hold far more than
+/// its size shows; beyond the budget it is refused.
 ///
 /// ```
 /// use tensor_core::file::ReadBudget;

@@ -109,8 +109,8 @@ pub(super) fn download(
     fs::rename(&part, path).map_err(|error| file_error(path, format!("cannot be written: {error}")))
 }
 
-/// Appends what the server sends. A connection that fails gives the reason; an answer that refuses, or that is
-/// longer than announced, is an error.
+/// Appends what the server sends. A connection that fails gives the reason; an answer that refuses, or that
+/// is longer than announced, is an error.
 #[track_caller]
 fn transfer(
     server: &Server,

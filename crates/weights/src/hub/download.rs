@@ -37,9 +37,9 @@ pub struct HubProgress<'a> {
 /// not downloaded again, and the other way round.
 ///
 /// A download that was cut is resumed, by the same call or a later one. The size of each file and its hash
-/// (SHA-256 of large files, git's hash of others) must be those that the server told before; no more bytes are
-/// written than it announced, and at most 1 GiB if it announced no size. Nothing is written outside the cache's
-/// folder, whatever names the server gives.
+/// (SHA-256 of large files, git's hash of others) must be those that the server told before; no more bytes
+/// are written than it announced, and at most 1 GiB if it announced no size. Nothing is written outside the
+/// cache's folder, whatever names the server gives.
 ///
 /// ```no_run
 /// use weights::HubDownload;

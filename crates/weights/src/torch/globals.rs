@@ -1,6 +1,6 @@
 //! The names that a pickle of tensors may refer to. Nothing is called: the unpickler
-//! itself creates the objects that these names stand for. All other names are refused, except those of classes
-//! of modules, whose state alone is read.
+//! itself creates the objects that these names stand for. All other names are refused, except those of
+//! classes of modules, whose state alone is read.
 
 use tensor_core::DType;
 

@@ -1,14 +1,15 @@
 //! The state of a module that was pickled as a whole: what `Module.state_dict` of PyTorch would give.
 //!
-//! A module's pickle has its attributes as a dict. Three of them hold its state (`torch/nn/modules/module.py`):
-//! `_parameters`, `_buffers` without those named in `_non_persistent_buffers_set`, and `_modules`.
+//! A module's pickle has its attributes as a dict. Three of them hold its state
+//! (`torch/nn/modules/module.py`): `_parameters`, `_buffers` without those named in
+//! `_non_persistent_buffers_set`, and `_modules`.
 
 use std::sync::Arc;
 
 use super::pickle::{Id, Node};
 
-/// The names and nodes of a module's parameters, buffers and submodules, in the order of its state dict; `None`
-/// if the attributes are not those of a module.
+/// The names and nodes of a module's parameters, buffers and submodules, in the order of its state dict;
+/// `None` if the attributes are not those of a module.
 pub(super) fn state(nodes: &[Node], attributes: Id) -> Option<Vec<(Arc<str>, Id)>> {
     let dict = |id: Id| match &nodes[id as usize] {
         Node::Dict(entries) => Some(entries),

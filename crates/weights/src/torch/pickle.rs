@@ -5,7 +5,8 @@
 //!
 //! While the pickle is read, values are nodes of a table, since later instructions change earlier values. At
 //! the end [`Pickle::value`] converts them to a tree, in which shared values stay shared. Depth, work
-//! and memory are bounded. The instructions: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
+//! and memory are bounded. The instructions:
+//! <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -157,8 +158,8 @@ struct Machine<'a, 's> {
     left: u64,
 }
 
-/// The memory of a node and of the value that is made of it, of a place in a list or a memo, and of a place on
-/// the stack, in bytes, with the room that growing lists leave free.
+/// The memory of a node and of the value that is made of it, of a place in a list or a memo, and of a place
+/// on the stack, in bytes, with the room that growing lists leave free.
 const NODE_BYTES: u64 = 128;
 const PLACE_BYTES: u64 = 48;
 const STACK_BYTES: u64 = 8;
@@ -338,7 +339,8 @@ impl Machine<'_, '_> {
                 let state = self.pop()?;
                 let top = self.top()?;
                 match &mut self.nodes[top as usize] {
-                    // The attributes of a dict or a tensor, such as `_metadata`, are nothing that weights need.
+                    // The attributes of a dict or a tensor, such as `_metadata`, are nothing that weights
+                    // need.
                     Node::Dict(_) | Node::Tensor(_) => {}
                     Node::Object(_, held) => *held = Some(state),
                     other => {

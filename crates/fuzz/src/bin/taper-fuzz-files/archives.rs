@@ -11,8 +11,8 @@ const REPEATS: usize = 1000;
 /// The greatest size of an entry after a repetition, in bytes.
 const ENTRY_BYTES: usize = 32 << 20;
 
-/// One of the archives among some files, whose entries are packed by deflate; some are damaged before, and some
-/// have a part that is repeated.
+/// One of the archives among some files, whose entries are packed by deflate; some are damaged before, and
+/// some have a part that is repeated.
 pub(crate) fn packed(rng: &mut Rng, files: &[Vec<u8>]) -> Vec<u8> {
     let archives: Vec<&Vec<u8>> = files.iter().filter(|file| file.starts_with(b"PK")).collect();
     let archive: &Vec<u8> = rng.pick(&archives);

@@ -117,7 +117,7 @@ pub enum LoraBias {
     None,
     /// Every parameter whose name ends with `bias`. PEFT's `bias="all"`.
     All,
-    /// Those of the layers that have the adapter. PEFT's `bias="lora_only"`.
+    /// The biases of the layers that have the adapter. PEFT's `bias="lora_only"`.
     LoraOnly,
 }
 

@@ -345,10 +345,10 @@ impl Lora {
     /// restores them to the bit; [`Lora::detach`] after `merge` drops them.
     ///
     /// # Errors
-    /// A weight in blocks, which cannot hold the sum (see [`Lora::merge_dequantized`]); a weight that the model
-    /// also uses elsewhere, such as tied embeddings (see [`MergeOptions::shared`]); a convolution with groups;
-    /// `lora_bias` in a layer without a bias; an adapter that is merged already; too little memory. Nothing
-    /// has changed then.
+    /// A weight in blocks, which cannot hold the sum (see [`Lora::merge_dequantized`]); a weight that the
+    /// model also uses elsewhere, such as tied embeddings (see [`MergeOptions::shared`]); a convolution with
+    /// groups; `lora_bias` in a layer without a bias; an adapter that is merged already; too little memory.
+    /// Nothing has changed then.
     #[track_caller]
     pub fn merge(&self) -> Result<()> {
         self.merge_with(MergeOptions::default())
@@ -467,8 +467,8 @@ impl Lora {
     }
 }
 
-/// The adapter's parameters alone, with the biases and modules that are trained with it, and the random streams
-/// of its dropout.
+/// The adapter's parameters alone, with the biases and modules that are trained with it, and the random
+/// streams of its dropout.
 impl Module for Lora {
     fn visit(&self, visitor: &mut Visitor) {
         for (host, adapter) in &self.layers {

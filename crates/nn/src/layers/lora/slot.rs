@@ -331,8 +331,8 @@ impl Host {
         Host { path: path.to_string(), slot: slot.clone(), weight: weight.clone(), kind, bias: None, uses }
     }
 
-    /// Finds the layer's bias and the other uses of its weight among the tensors of the model. `paths` are all
-    /// paths of the layer.
+    /// Finds the layer's bias and the other uses of its weight among the tensors of the model. `paths` are
+    /// all paths of the layer.
     pub(super) fn look_around(&mut self, model: &Tensors, paths: &[String]) {
         let weights: Vec<String> = paths.iter().map(|path| joined(path, "weight")).collect();
         self.bias = paths.iter().find_map(|path| model.by_name.get(&joined(path, "bias")).cloned());
