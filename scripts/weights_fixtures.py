@@ -74,6 +74,29 @@ def checkpoint():
     }, model, optimizer
 
 
+class Attention(torch.nn.Module):
+    """A module with everything that a pickle of a whole model may have beside its state."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = torch.nn.MultiheadAttention(4, 2)
+        self.act = torch.nn.functional.relu
+        self.settings = slice(1, 2), {"mode": object(), "dtype": torch.float16}
+        self.register_buffer("table", torch.arange(3), persistent=False)
+        self.register_buffer("steps", torch.tensor(7))
+        self.register_buffer("missing", None)
+        self.register_parameter("gain", None)
+
+
+def whole_model():
+    torch.manual_seed(1)
+    body = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, bias=False), torch.nn.BatchNorm2d(2), torch.nn.ReLU(), torch.nn.Flatten())
+    model = torch.nn.ModuleDict({"body": body, "attention": Attention(), "recurrent": torch.nn.LSTM(2, 3), "head": torch.nn.Linear(2, 2)})
+    model["tied"] = torch.nn.Linear(2, 2)
+    model["tied"].weight = model["head"].weight
+    return model
+
+
 def write():
     FILES.mkdir(parents=True, exist_ok=True)
     expected = {}
@@ -99,8 +122,23 @@ def write():
     expected["alone.pt"] = described({"tensor": torch.arange(5)})
     torch.save({"c": torch.zeros(2, dtype=torch.complex64), "f": torch.ones(1)}, FILES / "complex.pt")
 
-    # Files that the reader must refuse.
+    # Whole models, which are read as their state, alone and in a checkpoint.
     torch.save(model, FILES / "whole_model.pt")
+    expected["whole_model.pt"] = described(model.state_dict())
+    modules = whole_model()
+    torch.save(modules, FILES / "whole_modules.pt")
+    # The old container also has the text of each class: a short one in place of PyTorch's own.
+    torch.serialization.get_source_lines_and_file = lambda of: (["class Text: ...\n"], 1, "text.py")
+    torch.save(modules, FILES / "whole_modules_legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save({"epoch": 3, "model": modules}, FILES / "whole_modules_protocol4.pt", pickle_protocol=4)
+    for name, prefix in (("whole_modules.pt", ""), ("whole_modules_legacy.pt", ""), ("whole_modules_protocol4.pt", "model.")):
+        expected[name] = described({prefix + k: v for k, v in modules.state_dict().items()})
+    # PyTorch pads its archives so that, for stems of 21 characters, bytes before the directory look like records.
+    named = OrderedDict(weight=torch.arange(3.0))
+    torch.save(named, FILES / "stem_of_21_characters.pt")
+    expected["stem_of_21_characters.pt"] = described(named)
+
+    # Files that the reader must refuse.
     torch.save({"sparse": torch.eye(2).to_sparse()}, FILES / "sparse.pt")
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), FILES / "script.pt")
 

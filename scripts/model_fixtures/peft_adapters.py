@@ -33,6 +33,12 @@ CASES = {
     "peft_dora": ("llama", dict(r=3, lora_alpha=12, use_dora=True, target_modules=["q_proj", "up_proj", "embed_tokens"])),
     "peft_gpt2": ("gpt2", dict(r=2, lora_alpha=4, use_dora=True, fan_in_fan_out=True, target_modules=["c_attn", "wpe"])),
     "peft_conv": ("convolutions", dict(r=4, lora_alpha=6, target_modules=["first", "second", "head"])),
+    # Of several patterns that fit a layer the first counts, and `^` is the beginning of the whole path.
+    "peft_patterns": ("llama", dict(r=4, lora_alpha=16, target_modules=["q_proj", "down_proj"], rank_pattern={"^q_proj": 1, r".*\.0\..*_proj": 3, "q_proj": 2},
+                                    alpha_pattern={"(down|up)_proj": 6, "^down_proj": 50, "layers.1.mlp.down_proj": 8, "model.layers.1.self_attn.q_proj$": 5})),
+    # Biases and modules of the model that are trained with the adapter.
+    "peft_saved": ("convolutions", dict(r=4, lora_alpha=6, target_modules=["first"], bias="lora_only", lora_bias=True, modules_to_save=["head"])),
+    "peft_biases": ("convolutions", dict(r=4, lora_alpha=6, target_modules=["head"], bias="all")),
     "peft_conv_dora": ("convolutions", dict(r=4, lora_alpha=6, use_dora=True, target_modules=["first", "head"])),
 }
 
@@ -71,13 +77,20 @@ def run(name, model):
     return {"ids": tokens.int()}, out.logits, out.loss
 
 
+def plain(key):
+    """The name of a tensor in the model, without PEFT's wrappers and the adapter's name."""
+    for part in (".modules_to_save", ".default", ".base_layer"):
+        key = key.replace(part, "")
+    return key.removesuffix(".weight") if "magnitude" in key else key
+
+
 def fixture(name):
     base_name, settings = CASES[name]
     model = base(base_name)
     weights = {f"weights.{key}": value.clone() for key, value in model.state_dict().items()} if base_name == "convolutions" else {}
     model = get_peft_model(model, LoraConfig(**settings))
     generator = torch.Generator().manual_seed(3)
-    adapted = [(key, p) for key, p in model.named_parameters() if "lora_" in key]
+    adapted = [(key, p) for key, p in model.named_parameters() if p.requires_grad]
     with torch.no_grad():
         for key, parameter in adapted:
             noise = torch.randn(parameter.shape, generator=generator)
@@ -88,9 +101,8 @@ def fixture(name):
         model.save_pretrained(folder)
         tensors = load_file(Path(folder) / "adapter_model.safetensors")
         config = (Path(folder) / "adapter_config.json").read_text()
-    gradients = {key.removesuffix(".default.weight") + (".weight" if "lora_A" in key or "lora_B" in key else "") if "embedding" not in key
-                 else key.removesuffix(".default"): p.grad for key, p in adapted}
-    wanted = {key for key in tensors if "base_layer" not in key}
+    gradients = {plain(key): p.grad for key, p in adapted}
+    wanted = {plain(key) for key in tensors if not key.endswith("base_layer.weight")}
     assert set(gradients) == wanted, (sorted(gradients), sorted(wanted))
     everything = weights | {f"adapter.{key}": value for key, value in tensors.items()} | {f"grad.{key}": value for key, value in gradients.items()}
     everything |= {f"input.{key}": value for key, value in inputs.items()} | {"output.logits": logits, "output.loss": loss}

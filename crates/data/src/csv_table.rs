@@ -11,7 +11,7 @@ use std::{
 };
 
 use csv::{ErrorKind, Position, StringRecord};
-use tensor_core::{Result, caller_line};
+use tensor_core::{Result, caller_line, file::ReadBudget};
 
 use crate::gzip::{Bounded, file_error, open};
 
@@ -106,7 +106,8 @@ pub struct CsvTable<T> {
 #[track_caller]
 pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -> Result<CsvTable<T>> {
     let path = path.as_ref();
-    let content = open(path)?;
+    // `max_decompressed` bounds what a gzipped file may hold.
+    let content = open(path, ReadBudget::UNLIMITED)?;
     if content.gzipped {
         return parse_csv(Bounded::new(content.reader, options.max_decompressed), path, options);
     }

@@ -51,7 +51,7 @@ fn files_are_read_plain_and_gzipped() {
         assert_eq!(read_csv(&path, &last()).unwrap().labels, [0, 1, 2]);
     }
     let message = read_csv(dir.path().join("none.csv"), &last()).unwrap_err().to_string();
-    assert!(message.contains("none.csv: cannot be opened"), "{message}");
+    assert!(message.contains("none.csv: cannot be read"), "{message}");
     let message = read_csv(dir.path(), &last()).unwrap_err().to_string();
     assert!(message.contains("is a directory"), "{message}");
 }

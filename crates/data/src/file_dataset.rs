@@ -12,7 +12,7 @@ use std::{
 
 use tensor_core::{
     DType, Device, Error, Result, Shape, Tensor, caller_line,
-    file::{OpenFile, file_error},
+    file::{OpenFile, file_error, open_regular},
     npy,
 };
 
@@ -51,10 +51,7 @@ impl RowFile {
         let _line = caller_line();
         let path = path.as_ref();
         let failed = |error: io::Error| file_error(path, format!("cannot be read: {error}"));
-        let mut file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.is_dir() {
-            return Err(file_error(path, "is a directory; expected a file"));
-        }
+        let mut file = open_regular(path)?;
         let mut magic = [0; 4];
         file.read_exact(&mut magic).map_err(failed)?;
         let header = match magic {

@@ -11,7 +11,10 @@ use std::{
 #[cfg(feature = "gzip")]
 use flate2::bufread::MultiGzDecoder;
 pub(crate) use tensor_core::file::file_error;
-use tensor_core::{Result, caller_line};
+use tensor_core::{
+    Result, caller_line,
+    file::{ReadBudget, open_regular},
+};
 
 /// The first two bytes of a gzipped file.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -29,22 +32,17 @@ pub(crate) struct Content {
     pub(crate) gzipped: bool,
 }
 
-/// Opens a file whose content may be gzipped.
+/// Opens a file whose content may be gzipped, and then decompresses to as much as the budget allows.
 #[track_caller]
-pub(crate) fn open(path: &Path) -> Result<Content> {
+pub(crate) fn open(path: &Path, budget: ReadBudget) -> Result<Content> {
     let _line = caller_line();
-    let failed = |error: std::io::Error| file_error(path, format!("cannot be opened: {error}"));
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(file_error(path, "is a directory; expected a file"));
-    }
+    let failed = |error: std::io::Error| file_error(path, format!("cannot be read: {error}"));
+    let file = open_regular(path)?;
+    let size = file.metadata().map_err(failed)?.len();
     let mut reader = BufReader::new(file);
     let gzipped = reader.fill_buf().map_err(failed)?.starts_with(&MAGIC);
-    // A pipe has no size.
-    let size = if metadata.is_file() { metadata.len() } else { u64::MAX };
     if gzipped {
-        return decompressed(reader, size, path);
+        return decompressed(reader, size, budget, path);
     }
     Ok(Content { reader: Box::new(reader), at_most: size, gzipped })
 }
@@ -52,15 +50,15 @@ pub(crate) fn open(path: &Path) -> Result<Content> {
 /// The decompressed content of a gzipped file.
 #[cfg(feature = "gzip")]
 #[expect(clippy::unnecessary_wraps, reason = "without the feature it is an error")]
-fn decompressed(reader: BufReader<File>, size: u64, _: &Path) -> Result<Content> {
-    let at_most = size.saturating_mul(GREATEST_RATIO);
+fn decompressed(reader: BufReader<File>, size: u64, budget: ReadBudget, _: &Path) -> Result<Content> {
+    let at_most = size.saturating_mul(GREATEST_RATIO).min(budget.bytes(size));
     Ok(Content { reader: Box::new(BufReader::new(MultiGzDecoder::new(reader))), at_most, gzipped: true })
 }
 
 /// An error: gzipped files are read with the feature `gzip` alone.
 #[cfg(not(feature = "gzip"))]
 #[track_caller]
-fn decompressed(_: BufReader<File>, _: u64, path: &Path) -> Result<Content> {
+fn decompressed(_: BufReader<File>, _: u64, _: ReadBudget, path: &Path) -> Result<Content> {
     Err(file_error(path, "is gzipped; build with the feature `gzip` to read it, or decompress it first"))
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tensor_core::{Result, caller_line};
+use tensor_core::{Result, caller_line, file::ReadBudget};
 
 use crate::gzip::{Content, file_error, open};
 
@@ -20,7 +20,8 @@ pub struct Idx {
     pub data: Vec<u8>,
 }
 
-/// Reads an IDX file of unsigned bytes, of any rank, plain or gzipped.
+/// Reads an IDX file of unsigned bytes, of any rank, plain or gzipped. A gzipped file may decompress to what
+/// [`ReadBudget::default`] allows; [`read_idx_within`] takes another bound.
 ///
 /// # Errors
 ///
@@ -28,9 +29,19 @@ pub struct Idx {
 /// what was found there, and what was expected; for a gzipped file, bytes count in the decompressed content.
 #[track_caller]
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Idx> {
+    read_idx_within(path, ReadBudget::default())
+}
+
+/// [`read_idx`] with another bound of what a gzipped file may decompress to.
+///
+/// # Errors
+///
+/// As [`read_idx`].
+#[track_caller]
+pub fn read_idx_within(path: impl AsRef<Path>, budget: ReadBudget) -> Result<Idx> {
     let _line = caller_line();
     let path = path.as_ref();
-    read(open(path)?).map_err(|message| file_error(path, message))
+    read(open(path, budget)?).map_err(|message| file_error(path, message))
 }
 
 fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String> {
@@ -75,10 +86,13 @@ fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String
             format!("the sizes {shape:?} in bytes 4 to {} multiply to more than memory can hold", header - 1)
         })?;
     if promised > at_most {
-        let limit = if gzipped { "can decompress to at most" } else { "has" };
+        let (limit, more) = match gzipped {
+            true => ("may decompress to at most", "; read_idx_within takes another bound"),
+            false => ("has", ""),
+        };
         return Err(format!(
             "truncated or corrupt: the sizes {shape:?} in bytes 4 to {} promise {promised} bytes in all, and the file \
-             {limit} {at_most}",
+             {limit} {at_most}{more}",
             header - 1
         ));
     }

@@ -118,7 +118,7 @@ fn absurd_sizes_cost_no_memory() {
     fails_with(&idx(8, &[most], &[0; 9]), "promise 4294967303 bytes in all, and the file has 17");
     fails_with(
         &gzip(&idx(8, &[most], &[0; 9])),
-        "promise 4294967303 bytes in all, and the file can decompress to at most",
+        "promise 4294967303 bytes in all, and the file may decompress to at most",
     );
     assert_eq!(read_bytes(&idx(8, &[most, 0, most, most], &[])).unwrap().data.len(), 0);
 }
@@ -127,7 +127,7 @@ fn absurd_sizes_cost_no_memory() {
 fn a_missing_file_and_a_directory_are_said() {
     let dir = tempfile::tempdir().unwrap();
     let message = read_idx(dir.path().join("none")).unwrap_err().to_string();
-    assert!(message.contains("none: cannot be opened"), "{message}");
+    assert!(message.contains("none: cannot be read"), "{message}");
     let message = read_idx(dir.path()).unwrap_err().to_string();
     assert!(message.contains("is a directory"), "{message}");
 }
@@ -213,4 +213,19 @@ fn images_and_labels_that_do_not_go_together_are_refused() {
     std::fs::write(&files.test_images, idx(8, &[3], &[1, 2, 3])).unwrap();
     let message = files.read_test().unwrap_err().to_string();
     assert!(message.contains("expected images: [count, height, width]"), "{message}");
+}
+
+/// The decompressed size of a small gzipped file is bounded, and the bound is settable.
+#[test]
+fn a_gzipped_file_has_a_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("some-idx");
+    std::fs::write(&path, gzip(&idx(8, &[4000], &[0; 4000]))).unwrap();
+    let small = ReadBudget { least: 1000, per_byte: 0 };
+    let message = read_idx_within(&path, small).unwrap_err().to_string();
+    assert!(
+        message.contains("may decompress to at most 1000; read_idx_within takes another bound"),
+        "{message}"
+    );
+    assert_eq!(read_idx_within(&path, ReadBudget::UNLIMITED).unwrap().data.len(), 4000);
 }

@@ -3,14 +3,18 @@
 
 use std::{
     fs,
+    io::BufReader,
     path::{Path, PathBuf},
 };
 
 use image::{
-    ImageReader, Limits, RgbImage,
+    ColorType, DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage,
     imageops::{self, FilterType},
 };
-use tensor_core::{DType, Device, Error, Result, Tensor, caller_line};
+use tensor_core::{
+    DType, Device, Error, Result, Tensor, caller_line,
+    file::{ReadBudget, open_regular},
+};
 
 use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error, picture_grid::rounded_bytes};
 
@@ -51,6 +55,7 @@ const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 pub struct ImageFolder {
     classes: Vec<String>,
     files: Vec<(PathBuf, usize)>,
+    budget: ReadBudget,
 }
 
 impl ImageFolder {
@@ -67,7 +72,8 @@ impl ImageFolder {
         if folders.is_empty() {
             return Err(file_error(root, "has no folders in it; expected one for each class"));
         }
-        let mut found = ImageFolder { classes: Vec::new(), files: Vec::new() };
+        let (classes, files, budget) = Default::default();
+        let mut found = ImageFolder { classes, files, budget };
         for (class, folder) in folders.iter().enumerate() {
             let mut files = Vec::new();
             pictures(folder, &mut files)?;
@@ -79,6 +85,12 @@ impl ImageFolder {
             found.classes.push(folder.file_name().unwrap_or_default().to_string_lossy().into_owned());
         }
         Ok(found)
+    }
+
+    /// The same pictures, each of which may take the memory of this budget; see [`Image::open_within`].
+    #[must_use]
+    pub fn within(self, budget: ReadBudget) -> ImageFolder {
+        ImageFolder { budget, ..self }
     }
 
     /// The names of the classes, by their numbers.
@@ -131,7 +143,7 @@ impl Dataset for ImageFolder {
     fn get(&self, index: usize) -> Result<(Image, usize)> {
         let _line = caller_line();
         let (path, class) = self.files.get(index).ok_or_else(|| out_of_range(index, self.files.len()))?;
-        Ok((Image::open(path)?, *class))
+        Ok((Image::open_within(path, self.budget)?, *class))
     }
 }
 
@@ -140,27 +152,55 @@ impl Dataset for ImageFolder {
 pub struct Image(pub(crate) RgbImage);
 
 impl Image {
-    /// Reads a PNG or JPEG file as RGB; the content determines the format.
+    /// Reads a PNG or JPEG file as RGB; the content determines the format. A picture may take the memory of
+    /// [`ReadBudget::default`], 64 times the file's size or 256 MiB: a small file may hold pixels of
+    /// gigabytes.
     ///
     /// # Errors
-    /// `File` for a file that cannot be read, is no such picture, or is larger than 512 MiB.
+    /// `File` for a file that cannot be read, is no such picture, or whose pixels take more memory.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
+        Image::open_within(path, ReadBudget::default())
+    }
+
+    /// [`Image::open`] with another bound of memory.
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    #[track_caller]
+    pub fn open_within(path: impl AsRef<Path>, budget: ReadBudget) -> Result<Image> {
         let _line = caller_line();
         let path = path.as_ref();
         let failed = |error: &dyn std::fmt::Display| {
             file_error(path, format!("is no picture that can be read: {error}"))
         };
+        let file = open_regular(path)?;
+        let most = budget.bytes(file.metadata().map_err(|e| failed(&e))?.len());
         let mut reader =
-            ImageReader::open(path).map_err(|e| failed(&e))?.with_guessed_format().map_err(|e| failed(&e))?;
+            ImageReader::new(BufReader::new(file)).with_guessed_format().map_err(|e| failed(&e))?;
         let mut limits = Limits::default();
-        limits.max_alloc = Some(512 << 20);
+        // With room for the decoder's own buffers.
+        limits.max_alloc = Some(most.saturating_add(1 << 20));
         reader.limits(limits);
-        let image = reader.decode().map_err(|e| failed(&e))?.into_rgb8();
-        if image.width() == 0 || image.height() == 0 {
+        let decoder = reader.into_decoder().map_err(|e| failed(&e))?;
+        let (width, height) = decoder.dimensions();
+        if width == 0 || height == 0 {
             return Err(failed(&"it has no pixels"));
         }
-        Ok(Image(image))
+        // The pixels as they are stored, and those of RGB, unless they are the same.
+        let rgb = match decoder.color_type() {
+            ColorType::Rgb8 => 0,
+            _ => 3 * u64::from(width) * u64::from(height),
+        };
+        let needed = decoder.total_bytes().saturating_add(rgb);
+        if needed > most {
+            let message = format!(
+                "is a picture of {width} x {height} pixels, which take {needed} bytes of memory; {most} are allowed for a file of its size: \
+                 if it is trusted, open it with Image::open_within and a greater ReadBudget"
+            );
+            return Err(file_error(path, message));
+        }
+        Ok(Image(DynamicImage::from_decoder(decoder).map_err(|e| failed(&e))?.into_rgb8()))
     }
 
     /// A picture from the bytes of its pixels, `[H, W, 3]`.

@@ -62,7 +62,7 @@ pub use csv_table::{CsvNumber, CsvOptions, CsvTable, LabelColumn, parse_csv, rea
 pub use dataset::{Dataset, ItemDataset, Subset, random_split, random_split_fractions};
 pub use digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};
 pub use file_dataset::{FileDataset, RowFile};
-pub use idx::{Idx, MnistFiles, find_mnist, read_idx};
+pub use idx::{Idx, MnistFiles, find_mnist, read_idx, read_idx_within};
 #[cfg(feature = "images")]
 pub use image_color::ColorJitter;
 #[cfg(feature = "images")]
@@ -84,6 +84,7 @@ pub use sampler::{
 };
 pub use shuffle::Draws;
 pub use stream::{IterableDataset, StreamBatches, StreamLoader};
+pub use tensor_core::file::ReadBudget;
 pub use tensor_dataset::{Columns, TensorDataset};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

@@ -1,8 +1,13 @@
 //! [`make_grid`]: a batch of pictures side by side in one; [`save_image`]: pictures as a PNG or JPEG file.
 
 #[cfg(feature = "images")]
-use std::path::Path;
+use std::{
+    io::{BufWriter, Write},
+    path::Path,
+};
 
+#[cfg(feature = "images")]
+use tensor_core::file::{file_error, write_whole};
 use tensor_core::{Error, Result, Tensor};
 
 /// The settings of [`make_grid`] and `save_image`, with torchvision's names and defaults.
@@ -106,8 +111,8 @@ pub fn make_grid(pictures: &Tensor, options: &GridOptions) -> Result<Tensor> {
         .pad(&[(0, 0), (0, padding), (0, padding)], pad_value)
 }
 
-/// Writes pictures, values from 0 to 1, as a file in the format of its ending, `.png` or `.jpg`; a batch is a
-/// grid of [`make_grid`]. `torchvision.utils.save_image`.
+/// Writes pictures, values from 0 to 1, as a file in the format of its ending, `.png` or `.jpg`, completely
+/// or not at all; a batch is a grid of [`make_grid`]. `torchvision.utils.save_image`.
 ///
 /// ```
 /// use data::{GridOptions, Image, save_image};
@@ -148,8 +153,19 @@ pub fn save_image(pictures: &Tensor, path: impl AsRef<Path>, options: &GridOptio
     };
     let bytes = rounded_bytes(&grid.permute([1, 2, 0])?.to_f64_vec()?, 255.0);
     debug_assert_eq!(bytes.len(), channels * height * width);
-    image::save_buffer_with_format(path, &bytes, size(width)?, size(height)?, colour, format)
-        .map_err(|error| crate::gzip::file_error(path, format!("cannot be written: {error}")))
+    let (width, height) = (size(width)?, size(height)?);
+    let failed = |error: &dyn std::fmt::Display| file_error(path, format!("cannot be written: {error}"));
+    let written = write_whole(
+        path,
+        |error| failed(&error),
+        |file| {
+            let mut file = BufWriter::new(file);
+            image::write_buffer_with_format(&mut file, &bytes, width, height, colour, format)
+                .map_err(|error| failed(&error))?;
+            file.flush().map_err(|error| failed(&error))
+        },
+    );
+    Error::here_in(written)
 }
 
 /// The bytes of values, each multiplied by `scale`, rounded and cut off outside. Half is added before the cut

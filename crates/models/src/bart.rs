@@ -225,6 +225,9 @@ impl Bart {
         };
         let lm_head = (!config.tie_word_embeddings).then(head).transpose()?;
         source.finish(&["embed_tokens.weight", "lm_head.weight", "coder.version"])?;
+        if lm_head.is_none() {
+            crate::weight_source::tie_output(&model.shared);
+        }
         Ok(Bart { model, final_logits_bias, lm_head, config: config.clone() })
     }
 

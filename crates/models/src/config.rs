@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::Path};
 
 use nn::{Layer, Module};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tensor_core::{Error, Result, Tensor, file::file_error};
+use tensor_core::{
+    Error, Result, Tensor,
+    file::{file_error, read_regular_text},
+};
 
 /// Reads a configuration: a JSON file, or the `config.json` of a folder.
 ///
@@ -14,10 +17,7 @@ use tensor_core::{Error, Result, Tensor, file::file_error};
 pub fn read_config<C: DeserializeOwned>(path: impl AsRef<Path>) -> Result<C> {
     let path = path.as_ref();
     let path = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) => return Err(file_error(&path, format!("cannot be read: {error}"))),
-    };
+    let text = read_regular_text(&path)?;
     match serde_json::from_str(&text) {
         Ok(config) => Ok(config),
         Err(error) => Err(file_error(&path, format!("is no configuration of this model: {error}"))),

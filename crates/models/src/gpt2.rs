@@ -183,6 +183,7 @@ impl Gpt2 {
             ln_f: at.layer_norm("ln_f", width, config.layer_norm_epsilon, true)?,
         };
         source.finish(&["attn.bias", "attn.masked_bias", "lm_head.weight"])?;
+        crate::weight_source::tie_output(&transformer.wte);
         Ok(Gpt2 { transformer, config: config.clone() })
     }
 

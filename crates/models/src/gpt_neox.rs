@@ -189,7 +189,10 @@ impl GptNeoX {
             final_layer_norm: at.layer_norm("final_layer_norm", width, config.layer_norm_eps, true)?,
         };
         let embed_out = match config.tie_word_embeddings {
-            true => None,
+            true => {
+                crate::weight_source::tie_output(&gpt_neox.embed_in);
+                None
+            }
             false => Some(source.linear("embed_out", width, config.vocab_size, false)?),
         };
         source.finish(&[

@@ -316,6 +316,7 @@ impl ModernBertMaskedLm {
             },
         };
         source.finish(&["decoder.weight"])?;
+        crate::weight_source::tie_output(&model.model.embeddings.tok_embeddings);
         Ok(model)
     }
 

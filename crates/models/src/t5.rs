@@ -450,6 +450,9 @@ impl T5 {
             "lm_head.weight",
             "EncDecAttention.relative_attention_bias.weight",
         ])?;
+        if model.lm_head.is_none() {
+            crate::weight_source::tie_output(&model.shared);
+        }
         Ok(model)
     }
 

@@ -20,6 +20,11 @@ pub enum Initial {
     Ones,
 }
 
+/// Notes that a table of embeddings is also the weight of the output layer, which adapters must know.
+pub(crate) fn tie_output(table: &Embedding) {
+    table.adapters.set_shared("the output layer");
+}
+
 impl Initial {
     #[track_caller]
     fn draw(self, shape: &[usize], rng: &Generator) -> Result<Tensor> {

@@ -3,7 +3,6 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
-    fs::File,
     io::{self, BufWriter, Read, Write},
     path::{Path, PathBuf},
 };
@@ -14,7 +13,7 @@ use ::safetensors::{
 };
 use tensor_core::{
     DType, Device, Error, Result, Scalar, Shape, Tensor, block_format, eval_all,
-    file::{Content, OpenFile, file_error, write_whole},
+    file::{Content, OpenFile, file_error, open_regular, write_whole},
 };
 
 use crate::{StateDict, TensorSource};
@@ -72,8 +71,7 @@ pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<State
 /// threads.
 ///
 /// The file stays open, and must not change meanwhile: a change is an error of the next read. If it is
-/// replaced, as [`save_safetensors`] does, the old content is still read. A pipe is read into memory at
-/// once.
+/// replaced, as [`save_safetensors`] does, the old content is still read. Pipes and devices are refused.
 ///
 /// ```
 /// use nn::{SafetensorsFile, StateDict, save_safetensors};
@@ -280,7 +278,7 @@ const MOST_HEADER: u64 = 100_000_000;
 #[track_caller]
 fn open(path: &Path) -> Result<Content> {
     let failed = |e: io::Error| file_error(path, format!("cannot be read: {e}"));
-    let mut file = File::open(path).map_err(failed)?;
+    let mut file = open_regular(path)?;
     let mut bytes = Vec::new();
     // The beginning first, so that a file of another format is not read completely.
     (&mut file).take(4096).read_to_end(&mut bytes).map_err(failed)?;
@@ -294,11 +292,7 @@ fn open(path: &Path) -> Result<Content> {
             format!("is no safetensors file: its first 8 bytes give its header a length of {length}");
         return Err(file_error(path, message));
     }
-    if file.metadata().map_err(failed)?.is_file() {
-        return Ok(Content::File(OpenFile::new(path, file)?));
-    }
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Content::Memory { path: path.to_path_buf(), bytes })
+    Ok(Content::File(OpenFile::new(path, file)?))
 }
 
 /// Reads the header, and checks it against the file's size.

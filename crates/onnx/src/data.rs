@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -10,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use tensor_core::{
     DType, Device, Error, Result, Scalar, Tensor,
-    file::{OpenFile, file_error},
+    file::{OpenFile, file_error, open_regular},
 };
 
 use crate::{
@@ -64,9 +63,7 @@ impl External {
         if !real(&path)?.starts_with(&home) {
             return Err(outside());
         }
-        let file =
-            File::open(&path).map_err(|error| file_error(&path, format!("cannot be opened: {error}")))?;
-        let file = Arc::new(OpenFile::new(&path, file)?);
+        let file = Arc::new(OpenFile::new(&path, open_regular(&path)?)?);
         open.insert(location.to_string(), file.clone());
         Ok(file)
     }

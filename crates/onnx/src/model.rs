@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt, path::Path};
 use bytes::Bytes;
 use nn::{Module, Visitor, VisitorMut};
 use prost::Message;
-use tensor_core::{Device, Error, Result, Tensor, file::file_error};
+use tensor_core::{
+    Device, Error, Result, Tensor,
+    file::{file_error, read_regular},
+};
 
 use crate::{
     data::External,
@@ -173,8 +176,7 @@ impl Model {
         options: impl Into<LoadOptions>,
     ) -> Result<Model> {
         let path = path.as_ref();
-        let bytes =
-            std::fs::read(path).map_err(|error| file_error(path, format!("cannot be read: {error}")))?;
+        let bytes = read_regular(path)?;
         Model::new(bytes.into(), &External::beside(path), device, &options.into())
             .map_err(|error| file_error(path, error.to_string()))
     }

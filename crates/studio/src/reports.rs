@@ -13,11 +13,11 @@ use tensor_core::{Device, Result, Tensor};
 
 use crate::{
     aside::Aside,
-    record::{is_recording, with},
+    record::{Kind, MAX_NAMES, is_recording, with},
 };
 
 fn push(event: &Value) {
-    with(|record| record.push(false, event));
+    with(|record| record.push(Kind::Report, event));
 }
 
 /// The greatest number of events of the host that a profile shows.
@@ -223,6 +223,10 @@ pub fn show_model(name: &str, model: &impl Module) {
     let event =
         json!({"kind": "model", "name": name, "entries": entries, "parameters": model.num_parameters()});
     with(|record| {
+        if record.names.len() + parameters.len() + buffers.len() > MAX_NAMES {
+            // The names are of models that were shown before.
+            record.names.clear();
+        }
         for (path, tensor) in parameters.iter().chain(&buffers) {
             record.names.insert(tensor.id(), path.clone());
             let device = tensor.device();
@@ -230,7 +234,7 @@ pub fn show_model(name: &str, model: &impl Module) {
                 record.devices.push(device.clone());
             }
         }
-        record.push(false, &event);
+        record.push(Kind::Report, &event);
     });
 }
 

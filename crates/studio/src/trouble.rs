@@ -3,7 +3,7 @@
 use inspect::{Anomaly, TensorStatistics};
 use serde_json::json;
 
-use crate::record::Record;
+use crate::record::{Kind, MAX_NAMES, MAX_TROUBLES, Record};
 
 /// A gradient's norm above this multiple of its running mean counts as exploding.
 const EXPLODING_RATIO: f64 = 100.0;
@@ -13,12 +13,12 @@ const MIN_NORMS: u32 = 5;
 impl Record {
     /// Reports a trouble, unless `key` was reported before.
     pub(crate) fn trouble(&mut self, key: String, step: u64, title: &str, detail: &str, hint: &str) {
-        if self.reported.contains(&key) {
+        if self.reported.contains(&key) || self.reported.len() >= MAX_TROUBLES {
             return;
         }
         self.reported.push(key);
         let event = json!({"kind": "trouble", "step": step, "title": title, "detail": detail, "try": hint});
-        self.push(false, &event);
+        self.push(Kind::Report, &event);
     }
 
     /// Shows the operation that made the first NaN or infinity, its inputs, and the operations before it.
@@ -43,7 +43,7 @@ impl Record {
             "try": advice(gradient_of.as_ref().unwrap_or(op)),
             "anomaly": {"op": op, "line": location.to_string(), "output": row(output), "inputs": inputs, "before": steps},
         });
-        self.push(false, &event);
+        self.push(Kind::Report, &event);
     }
 
     /// Says that a search found nothing.
@@ -52,7 +52,7 @@ impl Record {
         let run = self.current_run();
         let run = self.run(&run);
         let event = json!({"kind": "text", "run": run, "tag": "search for NaN", "step": step, "text": text});
-        self.push(false, &event);
+        self.push(Kind::Report, &event);
     }
 
     pub(crate) fn look_at_scalar(&mut self, run: usize, tag: &str, value: f64, step: u64) {
@@ -71,6 +71,9 @@ impl Record {
     /// Compares a gradient's norm with those before it.
     pub(crate) fn look_at_gradient(&mut self, run: usize, name: &str, norm: f64, step: u64) {
         if !norm.is_finite() {
+            return;
+        }
+        if self.norms.len() >= MAX_NAMES && !self.norms.contains_key(&(run, name.into())) {
             return;
         }
         let norms = self.norms.entry((run, name.into())).or_default();

@@ -14,7 +14,7 @@ use web_time::Instant;
 
 use crate::{
     aside::Aside,
-    record::{is_recording, with},
+    record::{Kind, is_recording, with},
 };
 
 /// The steps of a measurement before the measured ones: they compile kernels and fill caches.
@@ -144,7 +144,7 @@ pub fn what_if<M: Module>(
     let settings = settings(&device, batch, others);
     if OFFERED.swap(settings.len(), Ordering::Relaxed) != settings.len() {
         let names: Vec<String> = settings.iter().map(|setting| setting.name(&settings[0])).collect();
-        with(|record| record.push(false, &json!({"kind": "what_if", "settings": names})));
+        with(|record| record.push(Kind::Report, &json!({"kind": "what_if", "settings": names})));
     }
     let Some(number) = asked.checked_sub(1).filter(|&number| number < settings.len()) else { return Ok(()) };
     let chosen: &[usize] = if number == 0 { &[0] } else { &[0, number] };
@@ -161,7 +161,7 @@ pub fn what_if<M: Module>(
             }
             Err(error) => json!({"kind": "measured", "setting": name, "error": error.to_string()}),
         };
-        with(|record| record.push(false, &event));
+        with(|record| record.push(Kind::Report, &event));
     }
     Ok(())
 }

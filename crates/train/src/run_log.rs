@@ -8,7 +8,10 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use tensor_core::{Error, ErrorKind, Result, file::write_whole};
+use tensor_core::{
+    Error, ErrorKind, Result,
+    file::{read_regular_text, write_whole},
+};
 
 const OP: &str = "RunLog";
 
@@ -178,13 +181,9 @@ fn header(columns: &[&str]) -> Result<String> {
 /// The text of a file; `None` if it does not exist.
 #[track_caller]
 fn read(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::new(ErrorKind::File {
-            path: path.into(),
-            message: format!("cannot be read: {error}"),
-        })),
+        _ => read_regular_text(path).map(Some),
     }
 }
 

@@ -14,9 +14,13 @@ use std::{
 use flate2::read::DeflateDecoder;
 use tensor_core::{
     Error, Result,
-    file::{Content, file_error, write_whole},
+    file::{Content, ReadBudget, file_error, write_whole},
 };
-use zip::{CompressionMethod, ZipArchive, ZipWriter, write::SimpleFileOptions};
+use zip::{
+    CompressionMethod, ZipArchive, ZipWriter,
+    read::{ArchiveOffset, Config},
+    write::SimpleFileOptions,
+};
 
 use crate::stream::Stream;
 
@@ -38,6 +42,8 @@ const PIECE_BYTES: usize = 1 << 16;
 pub(crate) struct Archive {
     content: Arc<Content>,
     pub(crate) entries: BTreeMap<String, Entry>,
+    /// The bytes that compressed entries may unpack to.
+    most: u64,
 }
 
 /// The position of an archive's entry.
@@ -71,6 +77,8 @@ pub(crate) struct Packed {
     compressed: u64,
     pub(crate) size: u64,
     crc32: u32,
+    /// The bytes that it may unpack to.
+    most: u64,
 }
 
 impl Packed {
@@ -84,8 +92,15 @@ impl Packed {
     pub(crate) fn unpack(&self) -> Result<Vec<u8>> {
         let broken =
             |what: String| file_error(self.content.path(), format!("entry \"{}\" {what}", self.name));
+        if self.size > self.most {
+            let what = format!("has an entry \"{}\" that unpacks to {} bytes", self.name, self.size);
+            return Err(beyond(self.content.path(), &what, self.most));
+        }
         let size = usize::try_from(self.size).map_err(|_| broken("does not fit memory".into()))?;
-        let mut bytes = Vec::with_capacity(size);
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(size)
+            .map_err(|_| broken(format!("takes {size} bytes of memory, which are not free")))?;
         // One byte more than expected is enough to detect that there are too many.
         let mut decoder = self.decoder().take(self.size + 1);
         decoder.read_to_end(&mut bytes).map_err(|error| broken(format!("cannot be unpacked: {error}")))?;
@@ -102,15 +117,20 @@ impl Packed {
 
 impl Archive {
     /// Reads the directory of an archive, and checks that its entries are in the file and do not overlap.
+    /// Compressed ones unpack to no more than the budget.
     #[track_caller]
-    pub(crate) fn open(content: &Arc<Content>) -> Result<Archive> {
+    pub(crate) fn open(content: &Arc<Content>, budget: ReadBudget) -> Result<Archive> {
         let path = content.path();
         let broken = |error: zip::result::ZipError| {
             file_error(path, format!("is a zip archive that cannot be read, cut off or damaged: {error}"))
         };
         let reader = BufReader::with_capacity(HEADER_BUFFER_BYTES, Cursor { content, at: 0 });
-        let mut archive = ZipArchive::new(reader).map_err(broken)?;
+        // The archive begins with the file. The crate's search for its beginning reads bytes before the end
+        // records, and takes the pads that PyTorch writes for some lengths of names for one of them.
+        let config = Config { archive_offset: ArchiveOffset::Known(0) };
+        let mut archive = ZipArchive::with_config(config, reader).map_err(broken)?;
         let mut entries = BTreeMap::new();
+        let most = budget.bytes(content.length());
         let mut ranges = Vec::with_capacity(archive.len());
         for index in 0..archive.len() {
             let file = archive.by_index_raw(index).map_err(broken)?;
@@ -152,6 +172,7 @@ impl Archive {
                     compressed,
                     size,
                     crc32,
+                    most,
                 }))
             } else {
                 Entry::Unreadable(format!("is compressed by {}, which is not read", file.compression()))
@@ -167,7 +188,7 @@ impl Archive {
             return Err(file_error(path, "is an archive with entries that overlap, which no program writes"));
         }
         content.check_unchanged()?;
-        Ok(Archive { content: content.clone(), entries })
+        Ok(Archive { content: content.clone(), entries, most })
     }
 
     /// The entry with a name, or an error that says why it cannot be read.
@@ -216,10 +237,24 @@ impl Archive {
         }
     }
 
-    /// The total size of all uncompressed entries, in bytes.
+    /// The total size of all entries in bytes, of which those that are compressed count up to the budget.
     pub(crate) fn size(&self) -> u64 {
-        self.entries.values().fold(0, |sum, entry| sum.saturating_add(entry.size()))
+        let (mut stored, mut packed) = (0u64, 0u64);
+        for entry in self.entries.values() {
+            let sum = if matches!(entry, Entry::Packed(_)) { &mut packed } else { &mut stored };
+            *sum = sum.saturating_add(entry.size());
+        }
+        stored.saturating_add(packed.min(self.most))
     }
+}
+
+/// The error of a file that would take more memory than its budget.
+#[track_caller]
+pub(crate) fn beyond(path: &Path, what: &str, most: u64) -> Error {
+    let message = format!(
+        "{what}; {most} are allowed for a file of its size: if it is trusted, open it with open_within and a greater ReadBudget"
+    );
+    file_error(path, message)
 }
 
 /// A file with a read position, for the crate `zip`.

@@ -10,7 +10,7 @@ use std::{
 use nn::{StateDict, TensorSource};
 use tensor_core::{
     DType, Device, Result, Shape, Tensor,
-    file::{Content, file_error},
+    file::{Content, ReadBudget, file_error},
 };
 
 use crate::{
@@ -125,23 +125,49 @@ const CAPACITY_FACTOR: u64 = 4;
 /// | NumPy's `.npz`, `.npy` | arrays of numbers, in both orders of axes and of bytes |
 /// | a folder | `model.safetensors` or its index, else `pytorch_model.bin` or its index |
 ///
-/// No code in a file is run: a pickle that refers to anything but tensors, numbers and texts is refused. The
-/// memory that is allocated for a file is bounded by a multiple of its size.
+/// No code in a file is run. A whole model, saved by `torch.save(model, path)`, is read as its state: the
+/// parameters and buffers of its modules, whatever their classes are; the other attributes of modules are
+/// skipped. Every other object of a class is refused by its name.
+///
+/// The memory for what a file describes or unpacks to is bounded by [`ReadBudget::default`], 64 times the
+/// file's size or 256 MiB, and what takes more is an error when it is read; [`open_within`] takes another
+/// bound.
 ///
 /// # Errors
-/// A `File` error that names the file and the problem: it cannot be read, is truncated or damaged, or has
-/// another format, such as a TorchScript program.
+/// A `File` error that names the file and the problem: it cannot be read, is truncated or damaged, is a pipe
+/// or a device, would take too much memory, or has another format, such as a TorchScript program.
 #[track_caller]
 pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
+    open_within(path, ReadBudget::default())
+}
+
+/// [`open`] with another bound of the memory for what the file describes and unpacks to.
+///
+/// ```
+/// use weights::ReadBudget;
+/// # fn main() -> tensor_core::Result<()> {
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/arrays_compressed.npz");
+/// // numpy.savez_compressed(path, …)
+/// let device = backend_cpu::cpu();
+/// let small = ReadBudget { least: 10, per_byte: 0 };
+/// assert!(weights::open_within(path, small)?.tensor("f4", &device).is_err());
+/// assert!(weights::open_within(path, ReadBudget::UNLIMITED)?.tensor("f4", &device).is_ok());
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// As [`open`].
+#[track_caller]
+pub fn open_within(path: impl AsRef<Path>, budget: ReadBudget) -> Result<WeightFile> {
     let path = path.as_ref();
     if path.is_dir() {
-        return safetensors::open_folder(path);
+        return safetensors::open_folder(path, budget);
     }
     let content = Arc::new(Content::open(path)?);
     if safetensors::is_index(&content)? {
-        return safetensors::open_index(path, &content);
+        return safetensors::open_index(path, &content, budget);
     }
-    from_content(&content)
+    from_content(&content, budget)
 }
 
 /// Opens the same formats as [`open`], except folders and shards, from bytes in memory, such as a download
@@ -151,6 +177,15 @@ pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
 /// As for [`open`].
 #[track_caller]
 pub fn from_bytes(bytes: Vec<u8>) -> Result<WeightFile> {
+    from_bytes_within(bytes, ReadBudget::default())
+}
+
+/// [`from_bytes`] with another bound of memory; see [`open_within`].
+///
+/// # Errors
+/// As for [`open`].
+#[track_caller]
+pub fn from_bytes_within(bytes: Vec<u8>, budget: ReadBudget) -> Result<WeightFile> {
     let content = Arc::new(Content::Memory { path: PathBuf::from("<bytes>"), bytes });
     if safetensors::is_index(&content)? {
         return Err(file_error(
@@ -158,29 +193,29 @@ pub fn from_bytes(bytes: Vec<u8>) -> Result<WeightFile> {
             "is an index of shards, which are files; open it by its path",
         ));
     }
-    from_content(&content)
+    from_content(&content, budget)
 }
 
 /// Opens a file that is neither a folder nor an index.
 #[track_caller]
-pub(crate) fn from_content(content: &Arc<Content>) -> Result<WeightFile> {
+pub(crate) fn from_content(content: &Arc<Content>, budget: ReadBudget) -> Result<WeightFile> {
     let path = content.path();
     let mut start = [0; 32];
     let count = content.length().min(start.len() as u64) as usize;
     content.read_at(&mut start[..count], 0)?;
     let start = &start[..count];
     let (format, parsed) = if start.starts_with(archive::MAGIC) || start.starts_with(b"PK\x05\x06") {
-        let archive = Archive::open(content)?;
+        let archive = Archive::open(content, budget)?;
         let root = archive.entries.keys().find_map(|name| {
             let root = name.strip_suffix("/data.pkl")?;
             (!root.contains('/')).then(|| root.to_string())
         });
         match root {
-            Some(root) => (Format::Torch, torch::open_zip(content, &archive, &root)?),
+            Some(root) => (Format::Torch, torch::open_zip(content, &archive, &root, budget)?),
             None => (Format::Npz, npz::open(content, &archive)?),
         }
     } else if start.starts_with(torch::LEGACY_MAGIC) {
-        (Format::TorchLegacy, torch::open_legacy(content)?)
+        (Format::TorchLegacy, torch::open_legacy(content, budget)?)
     } else if start.starts_with(gguf::MAGIC) {
         (Format::Gguf, gguf::open(content)?)
     } else if start.starts_with(tensor_core::npy::MAGIC) {

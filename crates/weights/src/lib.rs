@@ -40,6 +40,7 @@ mod gguf;
 mod hub;
 mod load;
 mod npz;
+mod ordered;
 mod peft;
 mod read;
 mod safetensors;
@@ -49,7 +50,7 @@ mod tensor_info;
 mod torch;
 mod value;
 
-pub use file::{Format, WeightFile, from_bytes, open};
+pub use file::{Format, WeightFile, from_bytes, from_bytes_within, open, open_within};
 pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
 pub use hub::HubCache;
 #[cfg(feature = "hub")]
@@ -58,6 +59,7 @@ pub use load::LoadWeights;
 pub use npz::save_npz;
 pub use peft::{load_peft, save_peft};
 pub use safetensors::{ShardOptions, save_sharded};
+pub use tensor_core::file::ReadBudget;
 pub use tensor_info::{Encoding, TensorInfo};
 pub use torch::save_torch;
 pub use value::Value;

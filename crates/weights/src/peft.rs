@@ -3,24 +3,32 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     path::Path,
 };
 
 use nn::{
     Module, StateDict, load_safetensors,
-    lora::{self, Lora, LoraConfig, LoraInit, Targets},
+    lora::{self, Lora, LoraBias, LoraConfig, LoraInit, Patterns, Targets},
     save_safetensors,
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tensor_core::{Generator, Result, file::file_error};
+use tensor_core::{
+    Error, Generator, Result, Tensor,
+    file::{file_error, read_regular_text, write_whole},
+};
+
+use crate::ordered::Pairs;
 
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 /// The prefix of every name in a file: PEFT's two wrappers around the model.
 const PREFIX: &str = "base_model.model.";
-/// The weights of adapted embeddings themselves, which PEFT also stores.
-const BASE: &str = ".base_layer.weight";
+/// The part in the names of an adapted layer's own tensors: the weights of embeddings and trained biases.
+const BASE: &str = ".base_layer.";
+/// Parts in the names of a trained module's tensors, which PEFT writes twice if biases are trained as well.
+const TWICE: [&str; 2] = [".modules_to_save.", ".original_module."];
 
 /// Fields that do not change what an adapter computes.
 const IGNORED: &[&str] = &[
@@ -51,8 +59,14 @@ const READ: &[&str] = &[
     "use_rslora",
     "use_dora",
     "bias",
+    "lora_bias",
+    "modules_to_save",
     "init_lora_weights",
 ];
+
+/// The values of `bias`.
+const BIASES: [(&str, LoraBias); 3] =
+    [("none", LoraBias::None), ("all", LoraBias::All), ("lora_only", LoraBias::LoraOnly)];
 
 /// Initial values after which the base weights are still those of the model.
 const INITIAL: &[&str] = &["gaussian", "eva", "orthogonal"];
@@ -82,7 +96,8 @@ const INITIAL: &[&str] = &["gaussian", "eva", "orthogonal"];
 /// ```
 ///
 /// Embeddings in PEFT's files come with their own weights (`base_layer.weight`), which are loaded into the
-/// model unless its table is in blocks.
+/// model unless its table is in blocks. Biases and modules that were trained with the adapter (`bias`,
+/// `modules_to_save`) have their values while it is active, and are trained with it.
 ///
 /// # Errors
 /// A `File` error for a file that cannot be read, another method than LoRA (`peft_type`), a field that has
@@ -103,7 +118,7 @@ pub fn load_peft<M: Module + ?Sized>(
     let file = folder.join(TENSORS);
     let parameters: BTreeMap<String, _> = model.named_parameters().into_iter().collect();
     let device = parameters.values().next().map_or_else(|| rng.device().clone(), |first| first.device());
-    let (mut tensors, mut tables, mut layers) = (StateDict::new(), Vec::new(), BTreeSet::new());
+    let mut stored = Stored::default();
     for (full, tensor) in load_safetensors(&file, &device)? {
         let Some(name) = full.strip_prefix(PREFIX) else {
             return Err(file_error(
@@ -111,10 +126,16 @@ pub fn load_peft<M: Module + ?Sized>(
                 format!("has \"{full}\", whose name does not begin with {PREFIX}"),
             ));
         };
-        if let Some(layer) = name.strip_suffix(BASE) {
+        let table = name.strip_suffix("weight").and_then(|name| name.strip_suffix(BASE));
+        if let Some((layer, _)) = name.split_once(".lora_") {
+            stored.layers.insert(layer.to_string());
+            stored.tensors.insert(name.to_string(), tensor);
+        } else if let Some(layer) = table {
             match parameters.get(&format!("{layer}.weight")) {
                 Some(weight) if weight.block_format().is_some() => {}
-                Some(weight) if weight.shape() == tensor.shape() => tables.push((weight.clone(), tensor)),
+                Some(weight) if weight.shape() == tensor.shape() => {
+                    stored.tables.push((weight.clone(), tensor));
+                }
                 Some(weight) => {
                     let message = format!(
                         "has \"{full}\" of shape {}; the model has {}",
@@ -127,14 +148,13 @@ pub fn load_peft<M: Module + ?Sized>(
                     return Err(file_error(&file, format!("has \"{full}\"; the model has no such layer")));
                 }
             }
-            continue;
-        }
-        let Some((layer, _)) = name.split_once(".lora_") else {
+        } else if config.bias == LoraBias::None && config.modules_to_save.is_empty() {
             return Err(file_error(&file, format!("has \"{full}\", which is no tensor of a LoRA adapter")));
-        };
-        layers.insert(layer.to_string());
-        tensors.insert(name.to_string(), tensor);
+        } else if !TWICE.iter().any(|part| name.contains(part)) {
+            stored.tensors.insert(name.replace(BASE, "."), tensor);
+        }
     }
+    let Stored { tensors, tables, layers } = stored;
     config.target_modules = Targets::Names(layers.iter().cloned().collect());
     let lora = lora::attach_to(model, &config, &layers, rng)?;
     if let Err(error) = lora.load_state_dict(&tensors) {
@@ -147,12 +167,27 @@ pub fn load_peft<M: Module + ?Sized>(
     Ok(lora)
 }
 
+/// The fields in which the order of keys counts, which `Map` does not keep.
+#[derive(Deserialize)]
+struct OrderedFields {
+    rank_pattern: Option<Pairs>,
+    alpha_pattern: Option<Pairs>,
+}
+
+/// The contents of a file of tensors.
+#[derive(Default)]
+struct Stored {
+    /// The adapter's tensors, by their names in the model.
+    tensors: StateDict,
+    /// The model's tables of embeddings with their values.
+    tables: Vec<(Tensor, Tensor)>,
+    /// The paths of the layers with an adapter.
+    layers: BTreeSet<String>,
+}
+
 #[track_caller]
 fn read_config(path: &Path) -> Result<LoraConfig> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => return Err(file_error(path, format!("cannot be read: {error}"))),
-    };
+    let text = read_regular_text(path)?;
     let fields: Map<String, Value> = match serde_json::from_str(&text) {
         Ok(fields) => fields,
         Err(error) => return Err(file_error(path, format!("is no JSON object: {error}"))),
@@ -171,11 +206,14 @@ fn read_config(path: &Path) -> Result<LoraConfig> {
         Value::String(kind) if kind == "LORA" => {}
         other => return refused("peft_type", other, "known is \"LORA\""),
     }
-    match value("bias") {
-        Value::Null => {}
-        Value::String(bias) if bias == "none" => {}
-        other => return refused("bias", other, "known is \"none\""),
-    }
+    let known_bias = |bias: &str| BIASES.iter().find(|(name, _)| *name == bias).map(|(_, bias)| *bias);
+    let bias = match value("bias") {
+        Value::Null => LoraBias::None,
+        other => match other.as_str().and_then(known_bias) {
+            Some(bias) => bias,
+            None => return refused("bias", other, "known are \"none\", \"all\" and \"lora_only\""),
+        },
+    };
     match value("init_lora_weights") {
         Value::Null | Value::Bool(_) => {}
         Value::String(initial) if INITIAL.contains(&initial.as_str()) => {}
@@ -195,12 +233,25 @@ fn read_config(path: &Path) -> Result<LoraConfig> {
         Value::Bool(flag) => Ok(*flag),
         value => Err(file_error(path, format!("has {field} = {value}, which is neither true nor false"))),
     };
-    let pattern = |field: &str| -> Result<BTreeMap<String, f64>> {
-        let Value::Object(entries) = value(field) else { return Ok(BTreeMap::new()) };
-        entries
-            .iter()
-            .map(|(key, value)| Ok((plain_pattern(path, field, key)?, number_of(path, field, value)?)))
-            .collect()
+    let names = |field: &str| -> Result<Vec<String>> {
+        let wrong =
+            |value: &Value| file_error(path, format!("has {field} = {value}, which is no list of names"));
+        match value(field) {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(items) => {
+                let text = |item: &Value| item.as_str().map(str::to_string).ok_or_else(|| wrong(item));
+                items.iter().map(text).collect()
+            }
+            other => Err(wrong(other)),
+        }
+    };
+    let ordered: OrderedFields = match serde_json::from_str(&text) {
+        Ok(ordered) => ordered,
+        Err(error) => return Err(file_error(path, format!("has a pattern that is none: {error}"))),
+    };
+    let pattern = |field: &str, pairs: Option<Pairs>| -> Result<Patterns<f64>> {
+        let entries = pairs.unwrap_or_default().0.into_iter();
+        entries.map(|(key, value)| Ok((key, number_of(path, field, &value)?))).collect()
     };
     let rank = number("r", 8.0)?;
     let mut config = LoraConfig::new(rank as usize);
@@ -208,9 +259,14 @@ fn read_config(path: &Path) -> Result<LoraConfig> {
     config.lora_dropout = number("lora_dropout", 0.0)?;
     config.use_rslora = flag("use_rslora")?;
     config.use_dora = flag("use_dora")?;
-    config.rank_pattern =
-        pattern("rank_pattern")?.into_iter().map(|(key, rank)| (key, rank as usize)).collect();
-    config.alpha_pattern = pattern("alpha_pattern")?;
+    config.lora_bias = flag("lora_bias")?;
+    config.bias = bias;
+    config.modules_to_save = names("modules_to_save")?;
+    config.rank_pattern = pattern("rank_pattern", ordered.rank_pattern)?
+        .iter()
+        .map(|(key, rank)| (key, *rank as usize))
+        .collect();
+    config.alpha_pattern = pattern("alpha_pattern", ordered.alpha_pattern)?;
     Ok(config)
 }
 
@@ -219,17 +275,6 @@ fn number_of(path: &Path, field: &str, value: &Value) -> Result<f64> {
     match value.as_f64() {
         Some(number) => Ok(number),
         None => Err(file_error(path, format!("has {value} in {field}, which is no number"))),
-    }
-}
-
-/// A name of layers in a pattern. PEFT reads it as a regular expression, in which only plain names are
-/// supported here, perhaps after `^`.
-#[track_caller]
-fn plain_pattern(path: &Path, field: &str, key: &str) -> Result<String> {
-    let name = key.strip_prefix('^').unwrap_or(key);
-    match name.contains(|c| "*+?[](){}|\\^$".contains(c)) {
-        false => Ok(name.to_string()),
-        true => Err(file_error(path, format!("has {key:?} in {field}: only names of layers are supported"))),
     }
 }
 
@@ -245,7 +290,7 @@ fn is_unset(value: &Value) -> bool {
 
 /// Writes an adapter to a folder, which is made if it does not exist, as PEFT's `save_pretrained` does:
 /// `PeftModel.from_pretrained(model, folder)` loads it. `base_model` is the name or path of the model that it
-/// belongs to, for readers of the folder.
+/// belongs to, for readers of the folder. Each of the two files is written completely or not at all.
 ///
 /// # Errors
 /// A `File` error of the file system, or a value that cannot be computed.
@@ -255,14 +300,29 @@ pub fn save_peft(lora: &Lora, folder: impl AsRef<Path>, base_model: Option<&str>
     if let Err(error) = fs::create_dir_all(folder) {
         return Err(file_error(folder, format!("cannot be made: {error}")));
     }
-    let tensors = lora.state_dict().into_iter().map(|(name, tensor)| (format!("{PREFIX}{name}"), tensor));
+    let layers: BTreeSet<&str> = lora.layers().into_iter().collect();
+    let tensors = lora.state_dict().into_iter().map(|(name, tensor)| (stored_name(&name, &layers), tensor));
     save_safetensors(folder.join(TENSORS), &tensors.collect())?;
     let path = folder.join(CONFIG);
-    let text = format!("{:#}\n", config_of(lora, base_model));
-    fs::write(&path, text).map_err(|error| file_error(&path, format!("cannot be written: {error}")))
+    let text = config_of(lora, base_model);
+    let failed = |error: io::Error| file_error(&path, format!("cannot be written: {error}"));
+    Error::here_in(write_whole(&path, failed, |file| {
+        io::Write::write_all(file, text.as_bytes()).map_err(failed)
+    }))
 }
 
-fn config_of(lora: &Lora, base_model: Option<&str>) -> Value {
+/// PEFT's name of a tensor: the own bias of a layer with an adapter is behind its wrapper.
+fn stored_name(name: &str, layers: &BTreeSet<&str>) -> String {
+    match name.rsplit_once('.') {
+        Some((layer, last)) if layers.contains(layer) && !last.starts_with("lora_") => {
+            format!("{PREFIX}{layer}{BASE}{last}")
+        }
+        _ => format!("{PREFIX}{name}"),
+    }
+}
+
+/// The text of the configuration. The order of patterns counts.
+fn config_of(lora: &Lora, base_model: Option<&str>) -> String {
     let config = lora.config();
     // Globs are not in PEFT's format, regular expressions differ in details, and its "all-linear" depends on
     // the model's class.
@@ -272,31 +332,37 @@ fn config_of(lora: &Lora, base_model: Option<&str>) -> Value {
             (lora.layers().into_iter().map(String::from).collect(), None)
         }
     };
-    let alphas: Map<String, Value> =
-        config.alpha_pattern.iter().map(|(name, alpha)| (name.clone(), whole(*alpha))).collect();
+    let alphas = config.alpha_pattern.iter().map(|(name, alpha)| (name.to_string(), whole(*alpha)));
+    let ranks = config.rank_pattern.iter().map(|(name, rank)| (name.to_string(), json!(rank)));
+    let bias = BIASES.iter().find(|(_, bias)| *bias == config.bias).map(|(name, _)| *name);
     let initial = match config.init_lora_weights {
         LoraInit::Kaiming => json!(true),
         LoraInit::Gaussian => json!("gaussian"),
     };
-    json!({
-        "peft_type": "LORA",
-        "task_type": null,
-        "base_model_name_or_path": base_model,
-        "inference_mode": true,
-        "r": config.r,
-        "lora_alpha": whole(config.lora_alpha),
-        "lora_dropout": config.lora_dropout,
-        "target_modules": targets,
-        "exclude_modules": if config.exclude_modules.is_empty() { Value::Null } else { json!(config.exclude_modules) },
-        "layers_to_transform": layers,
-        "rank_pattern": config.rank_pattern,
-        "alpha_pattern": alphas,
-        "use_rslora": config.use_rslora,
-        "use_dora": config.use_dora,
-        "init_lora_weights": initial,
-        "bias": "none",
-        "fan_in_fan_out": false,
-    })
+    let unless_empty = |names: &[String]| if names.is_empty() { Value::Null } else { json!(names) };
+    let fields = [
+        ("peft_type", json!("LORA").to_string()),
+        ("task_type", Value::Null.to_string()),
+        ("base_model_name_or_path", json!(base_model).to_string()),
+        ("inference_mode", json!(true).to_string()),
+        ("r", json!(config.r).to_string()),
+        ("lora_alpha", whole(config.lora_alpha).to_string()),
+        ("lora_dropout", json!(config.lora_dropout).to_string()),
+        ("target_modules", json!(targets).to_string()),
+        ("exclude_modules", unless_empty(&config.exclude_modules).to_string()),
+        ("layers_to_transform", json!(layers).to_string()),
+        ("modules_to_save", unless_empty(&config.modules_to_save).to_string()),
+        ("rank_pattern", Pairs(ranks.collect()).to_string()),
+        ("alpha_pattern", Pairs(alphas.collect()).to_string()),
+        ("use_rslora", json!(config.use_rslora).to_string()),
+        ("use_dora", json!(config.use_dora).to_string()),
+        ("lora_bias", json!(config.lora_bias).to_string()),
+        ("init_lora_weights", initial.to_string()),
+        ("bias", json!(bias).to_string()),
+        ("fan_in_fan_out", json!(false).to_string()),
+    ];
+    let lines = fields.map(|(name, value)| format!("  {}: {value}", Value::from(name)));
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
 }
 
 /// A number, as an integer if it is one: PEFT's α is.

@@ -11,7 +11,7 @@ use nn::{SafetensorsPlace, StateDict, read_safetensors_header, safetensors_block
 use serde_json::{Value as Json, json};
 use tensor_core::{
     DType, Error, Result,
-    file::{Content, file_error, write_whole},
+    file::{Content, ReadBudget, file_error, write_whole},
 };
 
 use crate::{
@@ -62,9 +62,9 @@ pub(crate) fn is_index(content: &Content) -> Result<bool> {
 
 /// Opens the weights in a folder.
 #[track_caller]
-pub(crate) fn open_folder(folder: &Path) -> Result<WeightFile> {
+pub(crate) fn open_folder(folder: &Path, budget: ReadBudget) -> Result<WeightFile> {
     match FOLDER.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
-        Some(path) => crate::open(path),
+        Some(path) => crate::open_within(path, budget),
         None => {
             Err(file_error(folder, format!("is a folder without weights: none of {}", FOLDER.join(", "))))
         }
@@ -73,7 +73,7 @@ pub(crate) fn open_folder(folder: &Path) -> Result<WeightFile> {
 
 /// Opens the files that an index names, in its folder.
 #[track_caller]
-pub(crate) fn open_index(path: &Path, content: &Content) -> Result<WeightFile> {
+pub(crate) fn open_index(path: &Path, content: &Content, budget: ReadBudget) -> Result<WeightFile> {
     if content.length() > INDEX_LIMIT {
         return Err(file_error(
             path,
@@ -114,7 +114,7 @@ pub(crate) fn open_index(path: &Path, content: &Content) -> Result<WeightFile> {
             );
             return Err(file_error(path, message));
         }
-        let file = from_content(&Arc::new(Content::open(&at)?))?;
+        let file = from_content(&Arc::new(Content::open(&at)?), budget)?;
         let (tensors, bytes) = file.into_tensors();
         capacity = capacity.saturating_add(bytes);
         let missing: Vec<&&str> = names.iter().filter(|name| !tensors.contains_key(**name)).collect();

@@ -26,6 +26,7 @@
 mod mel;
 mod resample;
 mod wav;
+mod wav_format;
 
 pub use mel::{
     MelNorm, MelOptions, MelScale, WHISPER_HOP, WHISPER_RATE, WHISPER_SAMPLES, log_mel_spectrogram,

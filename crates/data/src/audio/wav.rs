@@ -1,9 +1,17 @@
-//! WAV files: integers of 8 to 32 bits or floats, read and written as f32.
+//! WAV files: integers of 8 to 32 bits or floats, read and written as f32. `wav_format` parses the header.
 
-use std::{fs::File, io::BufReader, path::Path};
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::Path,
+};
 
-use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
-use tensor_core::{DType, Device, Error, Result, Tensor, caller_line, file::file_error};
+use tensor_core::{
+    DType, Device, Error, Result, Tensor, caller_line,
+    file::{Content, file_error, write_whole},
+};
+
+use super::wav_format::{Encoding, WavInfo, header, parse};
 
 /// The encoding of the samples in a WAV file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,50 +23,56 @@ pub enum WavFormat {
     Float32,
 }
 
+/// The bytes of samples that are decoded at once; a multiple of every size of a sample.
+const PIECE_BYTES: usize = 3 << 16;
+
 /// Reads a WAV file: f32 `[channels, samples]` on `device`, and the sampling rate in Hz. Integers of b bits
-/// are divided by 2^(b−1), so that they are in [−1, 1). `torchaudio.load`.
+/// are divided by 2^(b−1), so that they are in [−1, 1); those of fewer bits than their container has are its
+/// upper bits. `torchaudio.load`.
+///
+/// Chunks other than the format and the samples are skipped. A size of the samples of 0xFFFFFFFF, which
+/// programs write that do not know it yet, stands for all that follows.
 ///
 /// # Errors
 /// `File` for a file that cannot be read, is no WAV file, is cut off, or has another encoding than integers
-/// of 8 to 32 bits and 32-bit floats.
+/// of up to 32 bits and floats of 32 and 64 bits.
 #[track_caller]
 pub fn read_wav(path: impl AsRef<Path>, device: &Device) -> Result<(Tensor, u32)> {
     let _line = caller_line();
     let path = path.as_ref();
-    let file = File::open(path).map_err(|error| file_error(path, format!("cannot be opened: {error}")))?;
-    let failed = |error: hound::Error| file_error(path, format!("is no WAV file that can be read: {error}"));
-    let reader = WavReader::new(BufReader::new(file)).map_err(failed)?;
-    let WavSpec { channels, sample_rate, bits_per_sample, sample_format } = reader.spec();
-    if channels == 0 || sample_rate == 0 {
-        return Err(file_error(path, format!("has {channels} channels at {sample_rate} Hz")));
-    }
-    // The list grows with the samples that are there, since the header may announce any number.
+    let content = Content::open(path)?;
+    let info = match parse(&content)? {
+        Ok(info) => info,
+        Err(message) => {
+            return Err(file_error(path, format!("is no WAV file that can be read: {message}")));
+        }
+    };
+    let WavInfo { channels, rate, encoding, start, bytes } = info;
+    let size = encoding.bytes();
+    let count = usize::try_from(bytes).ok().map(|bytes| bytes / size);
     let mut samples: Vec<f32> = Vec::new();
-    match sample_format {
-        SampleFormat::Float => {
-            for sample in reader.into_samples::<f32>() {
-                samples.push(sample.map_err(failed)?);
-            }
-        }
-        SampleFormat::Int => {
-            let scale = 0.5f64.powi(i32::from(bits_per_sample) - 1);
-            for sample in reader.into_samples::<i32>() {
-                samples.push((f64::from(sample.map_err(failed)?) * scale) as f32);
-            }
-        }
+    if count.is_none_or(|count| samples.try_reserve_exact(count).is_err()) {
+        return Err(file_error(path, format!("has {bytes} bytes of samples, for which no memory is free")));
     }
-    let channels = usize::from(channels);
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < bytes {
+        let part = (bytes - at).min(PIECE_BYTES as u64) as usize;
+        content.read_at(&mut piece[..part], start + at)?;
+        encoding.decode(&piece[..part], &mut samples);
+        at += part as u64;
+    }
+    content.check_unchanged()?;
     let frames = samples.len() / channels;
-    samples.truncate(frames * channels);
     let interleaved = Tensor::from_vec(samples, (frames, channels), device)?;
-    Ok((interleaved.t()?, sample_rate))
+    Ok((interleaved.t()?, rate))
 }
 
-/// Writes samples `[channels, samples]` as a WAV file. `torchaudio.save`.
+/// Writes samples `[channels, samples]` as a WAV file, completely or not at all. `torchaudio.save`.
 ///
 /// # Errors
-/// A tensor of another rank, no channel or more than 65535, a rate of 0; `File` for a file that cannot be
-/// written; errors of the device.
+/// A tensor of another rank, no channel or more than 65535, a rate of 0, or more samples than the format
+/// counts (4 GiB); `File` for a file that cannot be written; errors of the device.
 #[track_caller]
 pub fn write_wav(path: impl AsRef<Path>, samples: &Tensor, rate: u32, format: WavFormat) -> Result<()> {
     let _line = caller_line();
@@ -71,22 +85,28 @@ pub fn write_wav(path: impl AsRef<Path>, samples: &Tensor, rate: u32, format: Wa
         let message = format!("samples {} at {rate} Hz: give [channels, samples]", samples.shape());
         return Err(Error::invalid("write_wav", message));
     };
-    let interleaved = samples.t()?.to_dtype(DType::F32)?.to_vec::<f32>()?;
-    let (bits_per_sample, sample_format) = match format {
-        WavFormat::Pcm16 => (16, SampleFormat::Int),
-        WavFormat::Float32 => (32, SampleFormat::Float),
+    let encoding = match format {
+        WavFormat::Pcm16 => Encoding::Integer { bytes: 2 },
+        WavFormat::Float32 => Encoding::Float { bytes: 4 },
     };
-    let spec = WavSpec { channels, sample_rate: rate, bits_per_sample, sample_format };
-    let write = || -> hound::Result<()> {
-        let mut writer = WavWriter::create(path, spec)?;
+    let Some(header) = header(channels, rate, encoding, samples.numel()) else {
+        let message =
+            format!("samples {} at {rate} Hz are more than a WAV file of 4 GiB counts", samples.shape());
+        return Err(Error::invalid("write_wav", message));
+    };
+    let interleaved = samples.t()?.to_dtype(DType::F32)?.to_vec::<f32>()?;
+    let failed = |error: io::Error| file_error(path, format!("cannot be written: {error}"));
+    let write = |file: &mut File| -> io::Result<()> {
+        let mut file = BufWriter::new(file);
+        file.write_all(&header)?;
         for x in interleaved {
             match format {
                 // The cast clamps.
-                WavFormat::Pcm16 => writer.write_sample((x * 32768.0).round() as i16)?,
-                WavFormat::Float32 => writer.write_sample(x)?,
+                WavFormat::Pcm16 => file.write_all(&((x * 32768.0).round() as i16).to_le_bytes())?,
+                WavFormat::Float32 => file.write_all(&x.to_le_bytes())?,
             }
         }
-        writer.finalize()
+        file.flush()
     };
-    write().map_err(|error| file_error(path, format!("cannot be written: {error}")))
+    Error::here_in(write_whole(path, failed, |file| write(file).map_err(failed)))
 }

@@ -181,6 +181,145 @@ fn bytes_and_long_integers_are_scaled() {
     }
 }
 
+/// A chunk, with a pad byte after an odd size.
+fn chunk(name: &str, content: &[u8]) -> Vec<u8> {
+    let pad = &[0][..content.len() % 2];
+    [name.as_bytes(), &(content.len() as u32).to_le_bytes(), content, pad].concat()
+}
+
+/// A format chunk: an encoding, channels, bytes and bits of a sample; extensible with the valid bits.
+fn wav_format(tag: u16, channels: u16, bytes: u16, bits: u16, valid: Option<u16>) -> Vec<u8> {
+    let block = channels * bytes;
+    let outer = if valid.is_some() { 0xfffe } else { tag };
+    let mut format = [outer, channels].map(u16::to_le_bytes).concat();
+    format.extend([8000u32, 8000 * u32::from(block)].map(u32::to_le_bytes).concat());
+    format.extend([block, bits].map(u16::to_le_bytes).concat());
+    if let Some(valid) = valid {
+        format.extend([22, valid, 0, 0, tag].map(u16::to_le_bytes).concat());
+        format.extend([0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71]);
+    }
+    chunk("fmt ", &format)
+}
+
+fn riff(chunks: &[Vec<u8>]) -> Vec<u8> {
+    let body = [b"WAVE".to_vec(), chunks.concat()].concat();
+    [b"RIFF", &(body.len() as u32).to_le_bytes()[..], &body].concat()
+}
+
+/// The encodings and chunks that other programs write, beyond those of `hound`.
+#[test]
+fn sound_of_other_programs_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.wav");
+    let device = backend_cpu::cpu();
+    let read = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let (found, rate) = read_wav(&path, &device).unwrap();
+        assert_eq!(rate, 8000);
+        found
+    };
+    let expected = [0.0, 0.5, -0.25, -1.0];
+    // Fewer valid bits than the container has are its upper ones.
+    let wide: Vec<u8> = expected.iter().flat_map(|x| ((x * 2f64.powi(31)) as i32).to_le_bytes()).collect();
+    let three: Vec<u8> = wide.chunks(4).flat_map(|sample| sample[1..].to_vec()).collect();
+    let two: Vec<u8> = wide.chunks(4).flat_map(|sample| sample[2..].to_vec()).collect();
+    let doubles: Vec<u8> = expected.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let floats: Vec<u8> = expected.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect();
+    let format = |tag, bytes, bits, valid| wav_format(tag, 1, bytes, bits, valid);
+    for (format, samples, what) in [
+        (format(1, 4, 32, Some(24)), &wide, "24 valid bits in 32"),
+        (format(1, 4, 24, None), &wide, "24 bits in 32"),
+        (format(1, 2, 16, Some(12)), &two, "12 valid bits in 16"),
+        (format(1, 2, 12, None), &two, "12 bits in 16"),
+        (format(1, 3, 24, Some(20)), &three, "20 valid bits in 24"),
+        (format(3, 8, 64, None), &doubles, "64-bit floats"),
+        (format(3, 8, 64, Some(64)), &doubles, "extensible 64-bit floats"),
+        (format(3, 4, 32, Some(32)), &floats, "extensible 32-bit floats"),
+    ] {
+        let found = read(&riff(&[format.clone(), chunk("data", samples)]));
+        assert_eq!(found.to_vec::<f32>().unwrap(), expected.map(|x| x as f32), "{what}");
+        // Chunks of other programs, of odd and even sizes, around the samples.
+        let chunks = [
+            chunk("LIST", b"odd"),
+            format,
+            chunk("cue ", b"even"),
+            chunk("id3 ", b"1"),
+            chunk("data", samples),
+        ];
+        let whole = [riff(&chunks), chunk("LIST", b"after")].concat();
+        assert_eq!(read(&whole).to_vec::<f32>().unwrap(), expected.map(|x| x as f32), "{what}");
+    }
+    // A program that writes to a pipe does not know the sizes.
+    let mut stream = riff(&[wav_format(1, 2, 2, 16, None), chunk("data", &two)]);
+    for at in [4, 40] {
+        stream[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    }
+    let found = read(&stream);
+    assert_eq!((found.dims(), found.to_vec::<f32>().unwrap()), (&[2, 2][..], vec![0.0, -0.25, 0.5, -1.0]));
+    // RF64 has the sizes in 64 bits in a chunk of its own.
+    let ds64 = [0u64, two.len() as u64, 4].map(u64::to_le_bytes).concat();
+    let mut rf64 = riff(&[chunk("ds64", &ds64), wav_format(1, 1, 2, 16, None), chunk("data", &two)]);
+    rf64[..4].copy_from_slice(b"RF64");
+    let at = rf64.len() - two.len() - 4;
+    rf64[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    rf64.extend(chunk("LIST", b"after"));
+    assert_eq!(read(&rf64).to_vec::<f32>().unwrap(), expected.map(|x| x as f32));
+}
+
+/// Every file that is cut off is an error, and none that is damaged panics or takes much memory.
+#[test]
+fn a_cut_sound_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.wav");
+    let device = backend_cpu::cpu();
+    let samples = Tensor::zeros((2, 20), &device).unwrap();
+    for format in [WavFormat::Pcm16, WavFormat::Float32] {
+        write_wav(&path, &samples, 8_000, format).unwrap();
+        let whole = fs::read(&path).unwrap();
+        // Another reader takes it too.
+        assert_eq!(hound::WavReader::open(&path).unwrap().duration(), 20);
+        for length in 0..whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert!(read_wav(&path, &device).is_err(), "{format:?} cut to {length} of {}", whole.len());
+        }
+        let mut rng = taper_testing::rng::Rng::new(1, 0);
+        for _ in 0..2000 {
+            fs::write(&path, taper_testing::damage(&mut rng, &whole, &[0xff; 64])).unwrap();
+            if let Err(error) = read_wav(&path, &device) {
+                assert!(matches!(error.kind(), ErrorKind::File { .. }), "{error}");
+            }
+        }
+    }
+    // A part of a frame at the end, and an announced size of more than there is.
+    let odd = riff(&[wav_format(1, 2, 2, 16, None), chunk("data", &[0; 6])]);
+    fs::write(&path, odd).unwrap();
+    assert!(read_wav(&path, &device).unwrap_err().to_string().contains("no whole frames of 4"));
+}
+
+/// A file that could not be written whole was left behind in part.
+#[test]
+fn sound_is_written_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = backend_cpu::cpu();
+    let path = folder.path().join("sound.wav");
+    write_wav(&path, &Tensor::zeros((1, 4), &device).unwrap(), 8_000, WavFormat::Pcm16).unwrap();
+    let before = fs::read(&path).unwrap();
+    // More channels than the header counts bytes of a frame for.
+    let wide = Tensor::zeros((40_000, 1), &device).unwrap();
+    assert!(write_wav(&path, &wide, 8_000, WavFormat::Float32).unwrap_err().to_string().contains("40000"));
+    assert_eq!(fs::read(&path).unwrap(), before);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let inode = || fs::metadata(&path).unwrap().ino();
+        let first = inode();
+        write_wav(&path, &Tensor::zeros((1, 8), &device).unwrap(), 8_000, WavFormat::Pcm16).unwrap();
+        assert_ne!(inode(), first, "it is written beside and renamed");
+    }
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(names, ["sound.wav"]);
+}
+
 #[test]
 fn bad_sound_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +329,7 @@ fn bad_sound_is_refused() {
     write_wav(&path, &samples, 8_000, WavFormat::Pcm16).unwrap();
     let whole = fs::read(&path).unwrap();
     let mut huge = whole.clone();
-    huge[40..44].copy_from_slice(&u32::MAX.to_le_bytes());
+    huge[40..44].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
     for (bytes, what) in
         [(&whole[..150], "cut off"), (&huge, "a header of too many"), (b"no sound", "a text")]
     {

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use data::{DataLoader, Dataset, Draws, Image, ImageFolder};
+use data::{DataLoader, Dataset, Draws, Image, ImageFolder, ReadBudget};
 use tensor_core::{DType, Result, Tensor};
 
 use crate::common::device;
@@ -52,9 +52,9 @@ fn folders_are_classes() {
     // A file that is removed while the folder is in use is an error, and the others can still be read.
     fs::remove_file(root.join("b/2.png")).unwrap();
     fs::write(root.join("b/1.PNG"), "no picture").unwrap();
-    for index in [2, 3] {
+    for (index, words) in [(2, "is no picture that can be read"), (3, "2.png: cannot be read")] {
         let message = pictures.get(index).unwrap_err().to_string();
-        assert!(message.contains("is no picture that can be read"), "{message}");
+        assert!(message.contains(words), "{message}");
     }
     assert!(pictures.get(0).is_ok() && pictures.get(4).is_err());
     let whole = fs::read(root.join("a/within/x.png")).unwrap();
@@ -155,4 +155,73 @@ fn a_tensor_becomes_the_picture_it_was_made_of() -> Result<()> {
         assert!(error.contains(words), "{error}");
     }
     Ok(())
+}
+
+/// The checksum of a PNG chunk.
+fn crc(bytes: &[u8]) -> u32 {
+    let step = |sum: u32| if sum & 1 == 1 { 0xedb8_8320 ^ (sum >> 1) } else { sum >> 1 };
+    !bytes.iter().fold(u32::MAX, |sum, &byte| (0..8).fold(sum ^ u32::from(byte), |sum, _| step(sum)))
+}
+
+/// A file of some kilobytes whose header announces pixels of half a gigabyte took three times as much.
+#[test]
+fn a_small_file_of_many_pixels_is_refused_unless_it_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let path = root.join("a/large.png");
+    picture(&path, 3);
+    let mut bytes = fs::read(&path).unwrap();
+    // The sizes, the bits of a sample and the kind of colours (RGBA) of the header.
+    let sides = [8000u32, 8000].map(u32::to_be_bytes).concat();
+    bytes[16..24].copy_from_slice(&sides);
+    bytes[24..26].copy_from_slice(&[16, 6]);
+    let sum = crc(&bytes[12..29]);
+    bytes[29..33].copy_from_slice(&sum.to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let needed = 8000u64 * 8000 * (8 + 3);
+    let message = Image::open(&path).unwrap_err().to_string();
+    assert!(message.contains(&format!("8000 x 8000 pixels, which take {needed} bytes")), "{message}");
+    assert!(message.contains("Image::open_within and a greater ReadBudget"), "{message}");
+    // Folders of pictures have the same bound, and another one on request.
+    let pictures = ImageFolder::open(root).unwrap();
+    assert!(pictures.get(0).unwrap_err().to_string().contains("a greater ReadBudget"));
+    picture(&path, 3);
+    let small = pictures.clone().within(ReadBudget { least: 10, per_byte: 0 });
+    assert!(small.get(0).unwrap_err().to_string().contains("10 are allowed"));
+    assert!(pictures.within(ReadBudget::UNLIMITED).get(0).is_ok());
+}
+
+/// A pipe was opened, which waits for a writer.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [pipe.as_path(), Path::new("/dev/zero")] {
+        for error in [
+            Image::open(path).map(drop).unwrap_err(),
+            data::audio::read_wav(path, &device()).map(drop).unwrap_err(),
+            data::read_csv::<f32>(path, &data::CsvOptions::default()).map(drop).unwrap_err(),
+            data::read_idx(path).map(drop).unwrap_err(),
+            data::RowFile::open(path).map(drop).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("a pipe, a socket or a device; expected a file"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_picture_is_replaced_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, old] = ["new.png", "old.png"].map(|name| folder.path().join(name));
+    let save = |value: f64| {
+        let shade = Tensor::full([3, 2, 2], value, &device()).unwrap();
+        data::save_image(&shade, &path, &data::GridOptions::default()).unwrap();
+    };
+    save(0.0);
+    // Another name of the old file keeps the old picture.
+    fs::hard_link(&path, &old).unwrap();
+    save(1.0);
+    assert_eq!([&old, &path].map(|path| Image::open(path).unwrap().bytes()[0]), [0, 255]);
 }

@@ -223,6 +223,7 @@ impl Whisper {
         let decoder = DecoderStack::new(&WeightSource::random(rng), &layer, &parts)?;
         let model = Model { encoder: Encoder::new(config, rng)?, decoder };
         model.encoder.embed_positions.freeze()?;
+        model.decoder.embed_tokens.iter().for_each(crate::weight_source::tie_output);
         Ok(Whisper { model, mel_bins, frames })
     }
 

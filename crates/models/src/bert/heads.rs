@@ -144,6 +144,7 @@ impl BertMaskedLm {
             "cls.seq_relationship.weight",
             "cls.seq_relationship.bias",
         ])?;
+        crate::weight_source::tie_output(&model.encoder.embeddings.word_embeddings);
         Ok(model)
     }
 

@@ -331,7 +331,10 @@ impl Llama {
             norm: Norm::new(&model, "norm", config.hidden_size, config)?,
         };
         let lm_head = match config.is_tied(style) {
-            true => None,
+            true => {
+                crate::weight_source::tie_output(&decoder.embed_tokens);
+                None
+            }
             false => Some(source.linear("lm_head", config.hidden_size, config.vocab_size, false)?),
         };
         source.finish(&[

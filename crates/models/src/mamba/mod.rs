@@ -272,6 +272,9 @@ impl Mamba {
         let head = || source.linear("lm_head", width, config.vocab_size, false);
         let lm_head = (!config.tie_word_embeddings).then(head).transpose()?;
         source.finish(&["lm_head.weight"])?;
+        if lm_head.is_none() {
+            crate::weight_source::tie_output(&backbone.embeddings);
+        }
         Ok(Mamba { backbone, lm_head, config: config.clone() })
     }
 

@@ -154,6 +154,9 @@ impl Rwkv7 {
         let head = || source.linear("lm_head", width, config.vocab_size, false);
         let lm_head = (!config.tie_word_embeddings).then(head).transpose()?;
         source.finish(&["lm_head.weight"])?;
+        if lm_head.is_none() {
+            crate::weight_source::tie_output(&model.embeddings);
+        }
         Ok(Rwkv7 { model, lm_head, config: config.clone() })
     }
 

@@ -1,7 +1,7 @@
 //! [`Tokenizer`]: Hugging Face's tokenizers from `tokenizer.json`, or from the metadata of a GGUF file.
 
 use std::{
-    fmt, fs,
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::OnceLock,
@@ -9,7 +9,10 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::Value as Json;
-use tensor_core::{Device, Error, Result, Tensor, file::file_error};
+use tensor_core::{
+    Device, Error, Result, Tensor,
+    file::{file_error, read_regular, read_regular_text},
+};
 use weights::WeightFile;
 
 use super::{
@@ -68,10 +71,7 @@ fn json(path: &Path) -> Result<Option<Json>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) => return Err(file_error(path, format!("cannot be read: {error}"))),
-    };
+    let text = read_regular_text(path)?;
     match serde_json::from_str(&text) {
         Ok(value) => Ok(Some(value)),
         Err(error) => Err(file_error(path, format!("is no JSON: {error}"))),
@@ -142,10 +142,7 @@ impl Tokenizer {
             return Tokenizer::from_gguf(&weights::open(folder)?);
         }
         let path = folder.join("tokenizer.json");
-        let document = match fs::read(&path) {
-            Ok(document) => document,
-            Err(error) => return Err(file_error(&path, format!("cannot be read: {error}"))),
-        };
+        let document = read_regular(&path)?;
         let made = Tokenizer::from_json(&document);
         let mut tokenizer = made.map_err(|error| file_error(&path, error.to_string()))?;
         let config = json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
@@ -154,10 +151,7 @@ impl Tokenizer {
         let mut template = config.get("chat_template").and_then(Json::as_str).map(str::to_string);
         let path = folder.join("chat_template.jinja");
         if path.exists() {
-            template = Some(match fs::read_to_string(&path) {
-                Ok(text) => text,
-                Err(error) => return Err(file_error(&path, format!("cannot be read: {error}"))),
-            });
+            template = Some(read_regular_text(&path)?);
         }
         tokenizer.template = template.map(|text| ChatTemplate::new(&text)).transpose()?;
         let generation = json(&folder.join("generation_config.json"))?.unwrap_or_default();

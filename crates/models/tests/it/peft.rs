@@ -188,6 +188,40 @@ fn convolutions_are_those_of_peft() {
 }
 
 #[test]
+fn the_first_pattern_that_fits_counts_as_in_peft() {
+    check("peft_patterns", llama, language);
+}
+
+#[test]
+fn biases_and_modules_that_peft_trained_are_loaded_and_saved() {
+    check("peft_saved", convolutions, classify);
+    check("peft_biases", convolutions, classify);
+}
+
+/// The head would change with the table, in which the adapter has no part.
+#[test]
+fn an_adapter_is_not_merged_into_tied_embeddings_unnoticed() {
+    let device = backend_cpu::cpu();
+    let fixtures = Fixture::open("gemma");
+    let rng = Generator::seed(4, &device);
+    let ids = fixtures.input("ids", &device);
+    let model = models::load_language_model(fixtures.folder(), &device).unwrap();
+    let adapter = lora::attach(&model, &LoraConfig::new(2).targets(["embed_tokens"]), &rng).unwrap();
+    adapter
+        .apply(&mut |_, parameter| parameter.assign(&Tensor::randn(parameter.dims(), &rng)?.mul_scalar(0.3)))
+        .unwrap();
+    let with = model.forward(&ids).unwrap();
+    let error = adapter.merge().unwrap_err().to_string();
+    assert!(error.contains("model.embed_tokens is also that of the output layer"), "{error}");
+    assert!(error.contains("Leave it unmerged") && error.contains("MergeOptions::shared"), "{error}");
+    close(&model.forward(&ids).unwrap(), &with, "nothing has changed");
+    adapter.merge_with(lora::MergeOptions { shared: true, ..Default::default() }).unwrap();
+    assert_ne!(floats(&model.forward(&ids).unwrap()), floats(&with));
+    adapter.unmerge().unwrap();
+    close(&model.forward(&ids).unwrap(), &with, "unmerged");
+}
+
+#[test]
 fn a_folder_with_unknown_settings_is_refused_by_name() {
     let file = fixture_file("peft_lora");
     let (folder, device) = (folder_of(&file), backend_cpu::cpu());
@@ -197,12 +231,14 @@ fn a_folder_with_unknown_settings_is_refused_by_name() {
     let config = fs::read_to_string(&path).unwrap();
     let cases = [
         ("\"peft_type\": \"LORA\"", "\"peft_type\": \"LOHA\"", "peft_type = \"LOHA\""),
-        ("\"bias\": \"none\"", "\"bias\": \"all\"", "bias = \"all\""),
-        ("\"lora_bias\": false", "\"lora_bias\": true", "lora_bias = true"),
+        ("\"bias\": \"none\"", "\"bias\": \"some\"", "bias = \"some\""),
+        ("\"lora_bias\": false", "\"lora_bias\": true", "lora_B.bias"),
         ("\"use_qalora\": false", "\"newer\": 3", "newer = 3"),
-        ("\"modules_to_save\": null", "\"modules_to_save\": [\"norm\"]", "modules_to_save = [\"norm\"]"),
+        ("\"modules_to_save\": null", "\"modules_to_save\": [\"norm\"]", "model.norm.weight"),
+        ("\"modules_to_save\": null", "\"modules_to_save\": [\"no\"]", "no module \"no\""),
+        ("\"modules_to_save\": null", "\"modules_to_save\": 3", "modules_to_save = 3"),
         ("\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "init_lora_weights = \"pissa\""),
-        ("\"layers.1.mlp.down_proj\"", "\".*down_proj\"", "alpha_pattern"),
+        ("\"layers.1.mlp.down_proj\"", "\"(down_proj\"", "alpha_pattern: \"(down_proj\" is no regular"),
         ("\"r\": 4", "\"r\": \"four\"", "r = \"four\""),
         ("\"r\": 4", "\"r\": 5", "lora_A"),
     ];

@@ -136,6 +136,15 @@ impl Embedding {
         Embedding::with_config(rows, features, config, rng)
     }
 
+    /// The table, which the model also uses elsewhere, for instance as the weight of its output layer: `what`
+    /// names that use. An adapter is not merged into such a table unnoticed; see
+    /// [`Lora::merge`](crate::lora::Lora::merge).
+    #[must_use]
+    pub fn shared_with(self, what: &str) -> Embedding {
+        self.adapters.set_shared(what);
+        self
+    }
+
     /// A table with the given values, such as pretrained vectors. If a cell is given, it is shared, not
     /// copied. `torch.nn.Embedding.from_pretrained`, except that the table is trainable: freeze it with
     /// [`Module::set_requires_grad`].

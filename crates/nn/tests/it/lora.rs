@@ -5,7 +5,7 @@
 use autograd::TensorGrad;
 use nn::{
     Checkpoint, Embedding, Linear, Module, Sequential,
-    lora::{self, LoraConfig, LoraInit, Targets},
+    lora::{self, LoraBias, LoraConfig, LoraInit, MergeOptions, Targets},
 };
 use tensor_core::{DType, Device, Generator, Tensor};
 
@@ -173,4 +173,118 @@ fn half_precision_has_adapters_in_f32() {
     assert!(adapter.parameters().iter().all(|p| p.dtype() == DType::F32));
     let y = model.forward(&Tensor::ones([2, 8], (DType::BF16, &device)).unwrap()).unwrap();
     assert_eq!(y.dtype(), DType::BF16);
+}
+
+/// Biases and modules of the model that are trained with an adapter have its values while it is active alone.
+#[test]
+fn modules_that_are_trained_with_an_adapter_are_switched_with_it() {
+    let device = device();
+    let (net, rng) = (Net::new(&device), Generator::seed(2, &device));
+    let ids = ids(&device);
+    let plain = floats(&net.forward(&ids));
+    let make = |name: &str| {
+        let config = LoraConfig {
+            bias: LoraBias::LoraOnly,
+            modules_to_save: vec!["head".into()],
+            ..LoraConfig::new(2).targets(["up"]).named(name)
+        };
+        let adapter = lora::attach(&net, &config, &rng).unwrap();
+        let names: Vec<String> = adapter.named_parameters().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names.iter().filter(|name| !name.contains("lora_")).collect::<Vec<_>>(),
+            ["blocks.0.up.bias", "blocks.1.up.bias", "head.weight", "head.bias"]
+        );
+        assert!(adapter.parameters().len() == 4 + 4 && adapter.parameters().iter().all(Tensor::is_tracked));
+        assert!(!net.blocks[0].down.weight.is_tracked());
+        assert_eq!(floats(&net.forward(&ids)), plain, "as the model at first");
+        adapter
+            .apply(&mut |_, value| value.assign(&Tensor::randn(value.dims(), &rng)?.to(&value.device())?))
+            .unwrap();
+        net.forward(&ids).square().sum().backward().unwrap();
+        assert!(adapter.parameters().iter().all(|parameter| parameter.grad().is_some()));
+        (floats(&net.forward(&ids)), adapter)
+    };
+    let (with_first, first) = make("first");
+    assert_ne!(with_first, plain);
+    assert_eq!(floats(&first.disabled(|| net.forward(&ids)).unwrap()), plain);
+    assert_eq!(floats(&net.forward(&ids)), with_first);
+    lora::activate(&net, None).unwrap();
+    let stored = floats(&first.state_dict()["head.weight"]);
+    let (with_second, second) = make("second");
+    first.activate().unwrap();
+    assert_eq!(floats(&net.forward(&ids)), with_first);
+    assert_eq!(floats(&first.state_dict()["head.weight"]), stored);
+    second.activate().unwrap();
+    assert_eq!(floats(&net.forward(&ids)), with_second);
+    // A copy has its own values.
+    let copy = net.deep_copy().unwrap();
+    lora::activate(&copy, None).unwrap();
+    assert_eq!(
+        (floats(&copy.forward(&ids)), floats(&net.forward(&ids))),
+        (plain.clone(), with_second.clone())
+    );
+    // Merged and detached, the trained values stay; detached alone, they go.
+    second.merge().unwrap();
+    second.detach();
+    let merged = floats(&net.forward(&ids));
+    assert!(merged.iter().zip(&with_second).all(|(a, b)| (a - b).abs() < 1e-3 * b.abs().max(1.0)));
+    lora::find(&copy, "first").unwrap().activate().unwrap();
+    lora::find(&copy, "first").unwrap().detach();
+    assert_eq!(floats(&copy.forward(&ids)), plain);
+    let config = LoraConfig { modules_to_save: vec!["tail".into()], ..LoraConfig::new(2).targets(["up"]) };
+    let error = lora::attach(&net, &config, &rng).unwrap_err().to_string();
+    assert!(error.contains("no module \"tail\""), "{error}");
+}
+
+#[test]
+fn the_bias_of_b_is_merged_into_the_layers() {
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let x = Tensor::randn([3, 8], &rng).unwrap();
+    let make = |bias: bool| {
+        let config = nn::LinearConfig { bias, ..Default::default() };
+        let model = Sequential::new().add(Linear::with_config(8, 4, config, &rng).unwrap());
+        let config = LoraConfig { lora_bias: true, ..LoraConfig::new(2).targets(["0"]) };
+        let adapter = lora::attach(&model, &config, &rng).unwrap();
+        stir(&adapter, &rng);
+        (model, adapter)
+    };
+    let (model, adapter) = make(true);
+    let plain = floats(&adapter.disabled(|| model.forward(&x).unwrap()).unwrap());
+    let with = floats(&model.forward(&x).unwrap());
+    adapter.merge().unwrap();
+    let merged = floats(&model.forward(&x).unwrap());
+    assert!(merged.iter().zip(&with).all(|(a, b)| (a - b).abs() < 1e-4), "{merged:?} {with:?}");
+    adapter.unmerge().unwrap();
+    assert_eq!(floats(&adapter.disabled(|| model.forward(&x).unwrap()).unwrap()), plain);
+    let (_, adapter) = make(false);
+    assert!(adapter.merge().unwrap_err().to_string().contains("has no bias"));
+    let dora = LoraConfig { lora_bias: true, use_dora: true, ..LoraConfig::new(2).targets(["0"]).named("d") };
+    assert!(lora::attach(&model, &dora, &rng).unwrap_err().to_string().contains("lora_bias with use_dora"));
+    let words = Sequential::new().add(Embedding::new(4, 4, &rng).unwrap());
+    let config = LoraConfig { lora_bias: true, ..LoraConfig::new(2).targets(["0"]) };
+    assert!(lora::attach(&words, &config, &rng).unwrap_err().to_string().contains("an embedding has no"));
+}
+
+/// A weight of two layers, one of which has the adapter.
+#[test]
+fn a_weight_that_another_layer_shares_is_not_merged_unnoticed() {
+    #[derive(Module)]
+    struct Tied {
+        words: Embedding,
+        head: Linear,
+    }
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let words = Embedding::new(6, 4, &rng).unwrap();
+    let tied = Tied { head: Linear::from_weight(words.weight.clone(), None), words };
+    let adapter = lora::attach(&tied, &LoraConfig::new(2).targets(["words"]), &rng).unwrap();
+    let error = adapter.merge().unwrap_err().to_string();
+    assert!(error.contains("the weight of words is also that of head.weight"), "{error}");
+    adapter.merge_with(MergeOptions { shared: true, ..Default::default() }).unwrap();
+    adapter.unmerge().unwrap();
+    // A layer in two places is one layer, with one adapter.
+    let layer = Linear::new(4, 4, &rng).unwrap();
+    let twice = Sequential::new().add(layer.clone()).add(layer);
+    lora::attach(&twice, &LoraConfig::new(2).targets(["0"]), &rng).unwrap().merge().unwrap();
 }

@@ -1,10 +1,11 @@
-//! [`OpenFile`]: a file whose parts are read on demand. For the crates of file formats.
+//! [`OpenFile`]: a file whose parts are read on demand; [`ReadBudget`]: the memory for what it holds. For the
+//! crates of file formats.
 //!
 //! It is read by position rather than mapped into memory: truncating a mapped file kills the process,
 //! while a failed read is an error (decision 31).
 
 use std::{
-    fs::File,
+    fs::{self, File, Metadata},
     io,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -72,7 +73,7 @@ impl OpenFile {
 pub enum Content {
     /// A file that can be read by position.
     File(OpenFile),
-    /// Bytes in memory, for example of a pipe, which cannot be read twice.
+    /// Bytes in memory, for example of a download.
     Memory {
         /// The name in errors.
         path: PathBuf,
@@ -82,23 +83,13 @@ pub enum Content {
 }
 
 impl Content {
-    /// Opens a file. Anything but a regular file, such as a pipe, is read into memory as a whole.
+    /// Opens a regular file.
     ///
     /// # Errors
-    /// `File` for a directory and for whatever the file system reports.
+    /// As [`open_regular`].
     #[track_caller]
     pub fn open(path: &Path) -> Result<Content> {
-        let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
-        if metadata.is_dir() {
-            return Err(file_error(path, "is a directory; expected a file"));
-        }
-        if metadata.is_file() {
-            return Ok(Content::File(OpenFile::new(path, file)?));
-        }
-        let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut file, &mut bytes).map_err(|error| unreadable(path, &error))?;
-        Ok(Content::Memory { path: path.to_path_buf(), bytes })
+        Ok(Content::File(OpenFile::new(path, open_regular(path)?)?))
     }
 
     /// The name in errors.
@@ -145,6 +136,88 @@ impl Content {
             Content::Memory { .. } => Ok(()),
         }
     }
+}
+
+/// The memory that a reader may take for what a file holds: at least `least` bytes, and `per_byte` bytes for
+/// each byte of the file. A file that is compressed, or whose description is short, may hold far more than
+/// its size shows; beyond the budget it is refused.
+///
+/// ```
+/// use tensor_core::file::ReadBudget;
+/// assert_eq!(ReadBudget::default().bytes(1000), 256 << 20);
+/// assert_eq!(ReadBudget::default().bytes(1 << 30), 64 << 30);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadBudget {
+    /// The bytes that any file may take, however small it is. 256 MiB by default.
+    pub least: u64,
+    /// The bytes for each byte of the file. 64 by default.
+    pub per_byte: u64,
+}
+
+impl ReadBudget {
+    /// No bound, for files whose origin is trusted.
+    pub const UNLIMITED: ReadBudget = ReadBudget { least: u64::MAX, per_byte: 0 };
+
+    /// The bytes for a file of this length.
+    pub fn bytes(&self, length: u64) -> u64 {
+        self.least.max(length.saturating_mul(self.per_byte))
+    }
+}
+
+impl Default for ReadBudget {
+    fn default() -> ReadBudget {
+        ReadBudget { least: 256 << 20, per_byte: 64 }
+    }
+}
+
+/// Opens a regular file for reading. Pipes and devices are refused before they are opened, because opening a
+/// pipe waits for its writer, and a device may have no end.
+///
+/// # Errors
+/// `File` for a directory, a pipe, a socket or a device, and for whatever the file system reports.
+#[track_caller]
+pub fn open_regular(path: &Path) -> Result<File> {
+    require_regular(path, fs::metadata(path))?;
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    // The name may lead to another file by now.
+    require_regular(path, file.metadata())?;
+    Ok(file)
+}
+
+/// The bytes of a regular file.
+///
+/// # Errors
+/// As [`open_regular`].
+#[track_caller]
+pub fn read_regular(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = io::Read::read_to_end(&mut open_regular(path)?, &mut bytes);
+    read.map_err(|error| unreadable(path, &error))?;
+    Ok(bytes)
+}
+
+/// The text of a regular file in UTF-8.
+///
+/// # Errors
+/// As [`open_regular`], and `File` for bytes that are not UTF-8.
+#[track_caller]
+pub fn read_regular_text(path: &Path) -> Result<String> {
+    let text = String::from_utf8(read_regular(path)?);
+    text.map_err(|error| file_error(path, format!("cannot be read: {error}")))
+}
+
+#[track_caller]
+fn require_regular(path: &Path, metadata: io::Result<Metadata>) -> Result<()> {
+    let metadata = metadata.map_err(|error| unreadable(path, &error))?;
+    if metadata.is_file() {
+        return Ok(());
+    }
+    if metadata.is_dir() {
+        return Err(file_error(path, "is a directory; expected a file"));
+    }
+    let message = "is a pipe, a socket or a device; expected a file: write what it gives to a file first";
+    Err(file_error(path, message))
 }
 
 /// An error of kind `File`.

@@ -14,6 +14,8 @@ use super::http::{FileFacts, Server, checked, failed};
 
 /// The number of requests in a row that bring no byte before a download fails.
 const TRIES: usize = 3;
+/// The greatest size of a file whose size the server does not announce, in bytes.
+const UNANNOUNCED_BYTES: u64 = 1 << 30;
 /// The bytes that are read at once.
 const CHUNK_BYTES: usize = 1 << 16;
 
@@ -81,7 +83,7 @@ pub(super) fn download(
     let mut failures = 0;
     while facts.size.is_none_or(|size| there < size) {
         let before = there;
-        let reason = transfer(server, address, &part, &mut file, &mut there, progress)?;
+        let reason = transfer(server, facts, &part, &mut file, &mut there, progress)?;
         if reason.is_none() && facts.size.is_none() {
             break;
         }
@@ -107,17 +109,19 @@ pub(super) fn download(
     fs::rename(&part, path).map_err(|error| file_error(path, format!("cannot be written: {error}")))
 }
 
-/// Appends what the server sends. A connection that fails gives the reason; an answer that refuses is an
-/// error.
+/// Appends what the server sends. A connection that fails gives the reason; an answer that refuses, or that
+/// is longer than announced, is an error.
 #[track_caller]
 fn transfer(
     server: &Server,
-    address: &str,
+    facts: &FileFacts,
     part: &Path,
     file: &mut File,
     there: &mut u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Option<String>> {
+    let address = facts.address.as_str();
+    let most = facts.size.unwrap_or(UNANNOUNCED_BYTES);
     let written = |error: std::io::Error| file_error(part, format!("cannot be written: {error}"));
     let mut response = match server.get(address, *there) {
         Ok(response) => response,
@@ -146,6 +150,12 @@ fn transfer(
             Ok(count) => count,
             Err(error) => return Ok(Some(error.to_string())),
         };
+        if *there + count as u64 > most {
+            // The next download begins anew.
+            let _ = fs::remove_file(part);
+            let what = if facts.size.is_some() { "announced" } else { "allowed without an announced size" };
+            return Err(failed(address, &format!("more than the {most} bytes come that are {what}")));
+        }
         file.write_all(&chunk[..count]).map_err(written)?;
         *there += count as u64;
         progress(*there);

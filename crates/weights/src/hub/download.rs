@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tensor_core::{Error, Result, file::file_error};
+use tensor_core::{
+    Error, Result,
+    file::{file_error, read_regular_text},
+};
 
 use super::{
     HubCache, MAIN, blob,
@@ -34,8 +37,9 @@ pub struct HubProgress<'a> {
 /// not downloaded again, and the other way round.
 ///
 /// A download that was cut is resumed, by the same call or a later one. The size of each file and its hash
-/// (SHA-256 of large files, git's hash of others) must be those that the server told before. Nothing is
-/// written outside the cache's folder, whatever names the server gives.
+/// (SHA-256 of large files, git's hash of others) must be those that the server told before; no more bytes
+/// are written than it announced, and at most 1 GiB if it announced no size. Nothing is written outside the
+/// cache's folder, whatever names the server gives.
 ///
 /// ```no_run
 /// use weights::HubDownload;
@@ -74,7 +78,7 @@ impl HubDownload {
                 None => cache.folder().parent().map(Path::to_path_buf),
             };
             let path = text("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
-            fs::read_to_string(path).ok()
+            read_regular_text(&path).ok()
         });
         let offline = text("HF_HUB_OFFLINE")
             .is_some_and(|value| ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str()));
@@ -348,7 +352,7 @@ fn write_reference(repository: &Path, revision: &str, commit: &str) -> Result<()
         return Ok(());
     }
     let path = repository.join("refs").join(revision);
-    if fs::read_to_string(&path).is_ok_and(|known| known.trim() == commit) {
+    if read_regular_text(&path).is_ok_and(|known| known.trim() == commit) {
         return Ok(());
     }
     if let Some(folder) = path.parent() {

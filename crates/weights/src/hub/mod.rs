@@ -16,7 +16,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tensor_core::{Error, Result, file::file_error};
+use tensor_core::{
+    Error, Result,
+    file::{file_error, read_regular_text},
+};
 
 /// The revision that a model has if none is named.
 const MAIN: &str = "main";
@@ -84,7 +87,7 @@ impl HubCache {
             return Err(file_error(&model, message));
         }
         // A branch or tag is a file with a commit; a commit is a folder.
-        let reference = fs::read_to_string(model.join("refs").join(revision));
+        let reference = read_regular_text(&model.join("refs").join(revision));
         let commit = reference.as_deref().map_or(revision, str::trim);
         let snapshot = model.join("snapshots").join(commit);
         if !simple(commit) || !snapshot.is_dir() {

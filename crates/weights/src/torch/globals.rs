@@ -1,5 +1,6 @@
-//! The names that a pickle of tensors may refer to. All others are refused, and nothing is called: the
-//! unpickler itself creates the objects that these names stand for.
+//! The names that a pickle of tensors may refer to. Nothing is called: the unpickler
+//! itself creates the objects that these names stand for. All other names are refused, except those of
+//! classes of modules, whose state alone is read.
 
 use tensor_core::DType;
 
@@ -158,7 +159,7 @@ pub(super) fn refusal(module: &str, name: &str) -> String {
         return format!("holds a quantized tensor, which {what} makes; save tensor.dequantize()");
     }
     format!(
-        "refers to {what}, which is not among the names that hold tensors, numbers and texts; nothing of Python is called. If it is a whole \
-         model, save its state_dict()"
+        "refers to {what}, which is neither a tensor, a number, a text nor a module; nothing of Python is called: save plain values, and of \
+         a model the state_dict()"
     )
 }

@@ -5,6 +5,7 @@
 //! separately. The formats: `torch/serialization.py`.
 
 mod globals;
+mod module;
 mod pickle;
 mod write;
 
@@ -15,7 +16,7 @@ use std::{
 
 use tensor_core::{
     Error, Result, Shape,
-    file::{Content, file_error},
+    file::{Content, ReadBudget, file_error},
 };
 
 use self::{
@@ -24,7 +25,7 @@ use self::{
 };
 use crate::{
     Value,
-    archive::{Archive, Entry},
+    archive::{Archive, Entry, beyond},
     file::{Parsed, names_of},
     stream::Stream,
     tensor_info::{Place, TensorInfo},
@@ -44,7 +45,12 @@ struct StoragePlace {
 
 /// Opens the zip of `torch.save`, whose entries are in the folder `root`.
 #[track_caller]
-pub(crate) fn open_zip(content: &Arc<Content>, archive: &Archive, root: &str) -> Result<Parsed> {
+pub(crate) fn open_zip(
+    content: &Arc<Content>,
+    archive: &Archive,
+    root: &str,
+    budget: ReadBudget,
+) -> Result<Parsed> {
     let path = content.path();
     let has = |name: &str| archive.entries.contains_key(&format!("{root}/{name}"));
     let below = |folder: &str| {
@@ -69,8 +75,9 @@ pub(crate) fn open_zip(content: &Arc<Content>, archive: &Archive, root: &str) ->
             }
         }
     };
-    let pickle =
-        archive.with_stream(&format!("{root}/data.pkl"), |stream| refused(content, pickle::read(stream)))?;
+    let most = budget.bytes(content.length());
+    let pickle = archive
+        .with_stream(&format!("{root}/data.pkl"), |stream| refused(content, pickle::read(stream, most)))?;
     let find = |storage: &Storage| {
         let name = format!("{root}/data/{}", storage.key);
         let entry = archive.entry(&name)?;
@@ -87,25 +94,26 @@ pub(crate) fn open_zip(content: &Arc<Content>, archive: &Archive, root: &str) ->
 
 /// Opens the sequence of pickles that `torch.save` wrote before version 1.6.
 #[track_caller]
-pub(crate) fn open_legacy(content: &Arc<Content>) -> Result<Parsed> {
+pub(crate) fn open_legacy(content: &Arc<Content>, budget: ReadBudget) -> Result<Parsed> {
     let path = content.path();
+    let most = budget.bytes(content.length());
     let mut stream = Stream::new(content, LEGACY_MAGIC.len() as u64, content.length());
     let plain = |pickle: Pickle| {
         refused(content, pickle.value(&mut |_| Err("has a tensor in a place of its own numbers".into())))
     };
-    let protocol = plain(refused(content, pickle::read(&mut stream))?)?;
+    let protocol = plain(refused(content, pickle::read(&mut stream, most))?)?;
     if protocol.as_i64() != Some(1001) {
         return Err(file_error(path, format!("is of PyTorch's protocol {protocol}, expected 1001")));
     }
-    let system = plain(refused(content, pickle::read(&mut stream))?)?;
+    let system = plain(refused(content, pickle::read(&mut stream, most))?)?;
     if system.get("little_endian").and_then(Value::as_bool) != Some(true) {
         return Err(file_error(
             path,
             "was written on a big-endian machine in PyTorch's old format; save it anew",
         ));
     }
-    let pickle = refused(content, pickle::read(&mut stream))?;
-    let keys = plain(refused(content, pickle::read(&mut stream))?)?;
+    let pickle = refused(content, pickle::read(&mut stream, most))?;
+    let keys = plain(refused(content, pickle::read(&mut stream, most))?)?;
     let Some(keys) = keys.items() else {
         return Err(file_error(path, "has no list of its storages"));
     };
@@ -239,6 +247,9 @@ fn refused<T>(content: &Content, outcome: std::result::Result<T, Refusal>) -> Re
     match outcome {
         Ok(value) => Ok(value),
         Err(Refusal::Message(message)) => Err(file_error(content.path(), message)),
+        Err(Refusal::Memory(most)) => {
+            Err(beyond(content.path(), &format!("describes values of more than {most} bytes"), most))
+        }
         Err(Refusal::Error(error)) => Err(Error::here(error)),
     }
 }

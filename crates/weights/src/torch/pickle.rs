@@ -1,15 +1,21 @@
 //! An unpickler that calls nothing: it creates lists, dicts, numbers and texts, and tensors from a fixed
-//! list of names (`globals.rs`). Everything else is refused by name.
+//! list of names (`globals.rs`). An object of another class is the state that it is given, whose class is
+//! never looked up: if the state is that of a module, it becomes the module's parameters and buffers
+//! (`module.rs`), and otherwise it is refused by name, unless it is a skipped attribute of a module.
 //!
 //! While the pickle is read, values are nodes of a table, since later instructions change earlier values. At
-//! the end [`Pickle::value`] converts them to a tree, in which shared values stay shared. Depth and work are
-//! bounded. The instructions: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
+//! the end [`Pickle::value`] converts them to a tree, in which shared values stay shared. Depth, work
+//! and memory are bounded. The instructions:
+//! <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 
 use std::{collections::HashMap, sync::Arc};
 
 use tensor_core::Error;
 
-use super::globals::{ElementType, Global, StorageType, find, refusal};
+use super::{
+    globals::{ElementType, Global, StorageType, find, refusal},
+    module,
+};
 use crate::{TensorInfo, Value, stream::Stream, tensor_info::AXES_LIMIT};
 
 /// The greatest nesting depth of lists and dicts. Python itself fails to write pickles of a few hundred
@@ -20,6 +26,8 @@ const DEPTH_LIMIT: usize = 200;
 /// itself.
 pub(super) enum Refusal {
     Message(String),
+    /// The values take more memory than these bytes, which are allowed.
+    Memory(u64),
     Error(Error),
 }
 
@@ -68,7 +76,7 @@ pub(super) struct StoredTensor {
 }
 
 #[derive(Debug)]
-enum Node {
+pub(super) enum Node {
     None,
     Bool(bool),
     Int(i128),
@@ -79,8 +87,25 @@ enum Node {
     Tuple(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Global(Global),
+    /// A name that stands for nothing here.
+    Foreign(Arc<Foreign>),
+    /// An object of a class with such a name, and the state that the pickle gives it.
+    Object(Arc<Foreign>, Option<Id>),
     Storage(Arc<Storage>),
     Tensor(Arc<StoredTensor>),
+}
+
+/// A Python name outside the fixed list.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    module: String,
+    name: String,
+}
+
+impl Foreign {
+    pub(super) fn refusal(&self) -> Refusal {
+        refusal(&self.module, &self.name).into()
+    }
 }
 
 impl Node {
@@ -95,7 +120,8 @@ impl Node {
             Node::List(_) => "a list",
             Node::Tuple(_) => "a tuple",
             Node::Dict(_) => "a dict",
-            Node::Global(_) => "a name",
+            Node::Global(_) | Node::Foreign(_) => "a name",
+            Node::Object(..) => "an object",
             Node::Storage(_) => "a storage",
             Node::Tensor(_) => "a tensor",
         }
@@ -113,10 +139,11 @@ pub(super) struct Pickle {
     pub(super) length: u64,
 }
 
-/// Nodes that all pickles share.
+/// Nodes that all pickles share: small integers follow.
 const NONE: Id = 0;
 const TRUE: Id = 1;
 const FALSE: Id = 2;
+const SMALL_INTEGERS: Id = 3;
 
 struct Machine<'a, 's> {
     stream: &'a mut Stream<'s>,
@@ -126,14 +153,24 @@ struct Machine<'a, 's> {
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
     storages: Vec<Arc<Storage>>,
+    /// The bytes that the values may take, and those that are left.
+    most: u64,
+    left: u64,
 }
 
-/// Reads one pickle, and leaves the stream after it.
-pub(super) fn read(stream: &mut Stream<'_>) -> Outcome<Pickle> {
+/// The memory of a node and of the value that is made of it, of a place in a list or a memo, and of a place
+/// on the stack, in bytes, with the room that growing lists leave free.
+const NODE_BYTES: u64 = 128;
+const PLACE_BYTES: u64 = 48;
+const STACK_BYTES: u64 = 8;
+
+/// Reads one pickle, whose values may take `most` bytes of memory, and leaves the stream after it.
+pub(super) fn read(stream: &mut Stream<'_>, most: u64) -> Outcome<Pickle> {
     let start = stream.position();
-    let nodes = vec![Node::None, Node::Bool(true), Node::Bool(false)];
+    let mut nodes = vec![Node::None, Node::Bool(true), Node::Bool(false)];
+    nodes.extend((0..=u8::MAX).map(|number| Node::Int(number.into())));
     let (stack, marks, memo, storages) = Default::default();
-    let mut machine = Machine { stream, nodes, stack, marks, memo, storages };
+    let mut machine = Machine { stream, nodes, stack, marks, memo, storages, most, left: most };
     while machine.step()? {}
     let root = machine.pop()?;
     let length = machine.stream.position() - start;
@@ -141,6 +178,7 @@ pub(super) fn read(stream: &mut Stream<'_>) -> Outcome<Pickle> {
 }
 
 const CUT: &str = "is cut off within a pickle";
+const OBJECT: &str = "makes an object of a class, and not tensors alone; nothing of Python is called";
 const BAD_STACK: &str = "is damaged: an instruction of its pickle finds too few values";
 
 impl Machine<'_, '_> {
@@ -156,23 +194,26 @@ impl Machine<'_, '_> {
             // FRAME: the length of what follows.
             0x95 => drop(self.word::<8>()?),
             b'.' => return Ok(false),
-            b'(' => self.marks.push(self.stack.len()),
+            b'(' => {
+                self.charge(STACK_BYTES)?;
+                self.marks.push(self.stack.len());
+            }
             b'0' => match (self.stack.len(), self.marks.last()) {
                 (height, Some(&mark)) if height == mark => drop(self.marks.pop()),
                 _ => drop(self.pop()?),
             },
             b'1' => drop(self.pop_mark()?),
-            b'2' => self.stack.push(self.top()?),
-            b'N' => self.stack.push(NONE),
-            0x88 => self.stack.push(TRUE),
-            0x89 => self.stack.push(FALSE),
+            b'2' => self.share(self.top()?)?,
+            b'N' => self.share(NONE)?,
+            0x88 => self.share(TRUE)?,
+            0x89 => self.share(FALSE)?,
             b'J' => {
                 let number = i32::from_le_bytes(self.word()?);
                 self.push(Node::Int(number.into()))?;
             }
             b'K' => {
                 let number = u8::from_le_bytes(self.word()?);
-                self.push(Node::Int(number.into()))?;
+                self.share(SMALL_INTEGERS + Id::from(number))?;
             }
             b'M' => {
                 let number = u16::from_le_bytes(self.word()?);
@@ -222,18 +263,22 @@ impl Machine<'_, '_> {
                 let from = self.stack.len().checked_sub(usize::from(instruction - 0x84));
                 let from = from.filter(|from| self.marks.last().is_none_or(|mark| from >= mark));
                 let items = self.stack.split_off(from.ok_or(BAD_STACK)?);
+                self.charge(PLACE_BYTES * items.len() as u64)?;
                 self.push(Node::Tuple(items))?;
             }
             b't' => {
                 let items = self.pop_mark()?;
+                self.charge(PLACE_BYTES * items.len() as u64)?;
                 self.push(Node::Tuple(items))?;
             }
             b'l' | 0x91 => {
                 let items = self.pop_mark()?;
+                self.charge(PLACE_BYTES * items.len() as u64)?;
                 self.push(Node::List(items))?;
             }
             b'd' => {
                 let items = self.pop_mark()?;
+                self.charge(PLACE_BYTES * items.len() as u64)?;
                 self.push(Node::Dict(pairs(&items)?))?;
             }
             b'a' => {
@@ -256,15 +301,13 @@ impl Machine<'_, '_> {
             }
             b'q' => {
                 let key = u8::from_le_bytes(self.word()?);
-                self.memo.insert(key.into(), self.top()?);
+                self.keep(key.into())?;
             }
             b'r' => {
                 let key = u32::from_le_bytes(self.word()?);
-                self.memo.insert(key, self.top()?);
+                self.keep(key)?;
             }
-            0x94 => {
-                self.memo.insert(self.memo.len() as u32, self.top()?);
-            }
+            0x94 => self.keep(self.memo.len() as u32)?,
             b'h' => {
                 let key = u8::from_le_bytes(self.word()?);
                 self.recall(key.into())?;
@@ -290,13 +333,16 @@ impl Machine<'_, '_> {
                 let arguments = self.pop()?;
                 let callable = self.pop()?;
                 let made = self.make(callable, arguments)?;
-                self.stack.push(made);
+                self.share(made)?;
             }
             b'b' => {
-                self.pop()?;
-                // The attributes of a dict or a tensor, such as `_metadata`, are nothing that weights need.
-                match self.node(self.top()?) {
+                let state = self.pop()?;
+                let top = self.top()?;
+                match &mut self.nodes[top as usize] {
+                    // The attributes of a dict or a tensor, such as `_metadata`, are nothing that weights
+                    // need.
                     Node::Dict(_) | Node::Tensor(_) => {}
+                    Node::Object(_, held) => *held = Some(state),
                     other => {
                         return Err(format!("sets attributes of {}, which has none", other.kind()).into());
                     }
@@ -304,15 +350,26 @@ impl Machine<'_, '_> {
             }
             b'Q' => {
                 let id = self.pop()?;
-                let storage = self.storage(id)?;
-                self.push(Node::Storage(storage))?;
+                match self.class_with_source(id) {
+                    Some(class) => self.share(class)?,
+                    None => {
+                        let storage = self.storage(id)?;
+                        self.push(Node::Storage(storage))?;
+                    }
+                }
             }
-            // INST, OBJ, NEWOBJ and NEWOBJ_EX.
-            b'i' | b'o' | 0x81 | 0x92 => {
-                return Err(
-                    "makes an object of a class, and not tensors alone; nothing of Python is called".into()
-                );
+            // NEWOBJ and NEWOBJ_EX, with arguments by name.
+            0x81 | 0x92 => {
+                if instruction == 0x92 {
+                    self.pop()?;
+                }
+                self.pop()?;
+                let class = self.pop()?;
+                let Node::Foreign(class) = self.node(class) else { return Err(OBJECT.into()) };
+                self.push(Node::Object(class.clone(), None))?;
             }
+            // INST and OBJ.
+            b'i' | b'o' => return Err(OBJECT.into()),
             other => {
                 let message = format!(
                     "has the instruction 0x{other:02x} in its pickle, which is unknown, or of a protocol before 2"
@@ -328,6 +385,7 @@ impl Machine<'_, '_> {
     }
 
     fn take(&mut self, count: u64) -> Outcome<Vec<u8>> {
+        self.charge(count.min(self.stream.remaining()))?;
         self.stream.take(count)?.ok_or(Refusal::from(CUT))
     }
 
@@ -347,7 +405,28 @@ impl Machine<'_, '_> {
         Err(CUT.into())
     }
 
+    /// Takes bytes from the budget of memory.
+    fn charge(&mut self, bytes: u64) -> Outcome<()> {
+        self.left = self.left.checked_sub(bytes).ok_or(Refusal::Memory(self.most))?;
+        Ok(())
+    }
+
+    /// Pushes a node that is there.
+    fn share(&mut self, id: Id) -> Outcome<()> {
+        self.charge(STACK_BYTES)?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    /// Keeps the top of the stack in the memo.
+    fn keep(&mut self, key: u32) -> Outcome<()> {
+        self.charge(PLACE_BYTES)?;
+        self.memo.insert(key, self.top()?);
+        Ok(())
+    }
+
     fn push(&mut self, node: Node) -> Outcome<()> {
+        self.charge(NODE_BYTES)?;
         let id =
             Id::try_from(self.nodes.len()).map_err(|_| Refusal::from("has too many values in its pickle"))?;
         self.nodes.push(node);
@@ -377,8 +456,7 @@ impl Machine<'_, '_> {
 
     fn recall(&mut self, key: u32) -> Outcome<()> {
         let id = self.memo.get(&key).copied();
-        self.stack.push(id.ok_or("is damaged: its pickle recalls what it has not kept")?);
-        Ok(())
+        self.share(id.ok_or("is damaged: its pickle recalls what it has not kept")?)
     }
 
     fn long(&mut self, length: u64) -> Outcome<()> {
@@ -409,17 +487,20 @@ impl Machine<'_, '_> {
     }
 
     fn append(&mut self, items: &[Id]) -> Outcome<()> {
+        self.charge(PLACE_BYTES * items.len() as u64)?;
         let top = self.top()?;
         match &mut self.nodes[top as usize] {
             Node::List(list) => {
                 list.extend_from_slice(items);
                 Ok(())
             }
+            Node::Object(..) => Ok(()),
             other => Err(format!("is damaged: its pickle appends to {}", other.kind()).into()),
         }
     }
 
     fn set(&mut self, items: &[Id]) -> Outcome<()> {
+        self.charge(PLACE_BYTES * items.len() as u64)?;
         let top = self.top()?;
         let pairs = pairs(items)?;
         match &mut self.nodes[top as usize] {
@@ -427,6 +508,7 @@ impl Machine<'_, '_> {
                 dict.extend(pairs);
                 Ok(())
             }
+            Node::Object(..) => Ok(()),
             other => Err(format!("is damaged: its pickle sets items of {}", other.kind()).into()),
         }
     }
@@ -434,7 +516,11 @@ impl Machine<'_, '_> {
     fn global(&mut self, module: &str, name: &str) -> Outcome<()> {
         match find(module, name) {
             Some(global) => self.push(Node::Global(global)),
-            None => Err(refusal(module, name).into()),
+            None => {
+                self.charge((module.len() + name.len()) as u64)?;
+                let (module, name) = (module.to_string(), name.to_string());
+                self.push(Node::Foreign(Arc::new(Foreign { module, name })))
+            }
         }
     }
 
@@ -458,8 +544,14 @@ impl Machine<'_, '_> {
 
     /// The value that a name stands for with these arguments.
     fn make(&mut self, callable: Id, arguments: Id) -> Outcome<Id> {
-        let &Node::Global(global) = self.node(callable) else {
-            return Err(format!("calls {}, and not a name", self.node(callable).kind()).into());
+        let global = match self.node(callable) {
+            Node::Global(global) => *global,
+            Node::Foreign(name) => {
+                let object = Node::Object(name.clone(), None);
+                self.push(object)?;
+                return self.pop();
+            }
+            other => return Err(format!("calls {}, and not a name", other.kind()).into()),
         };
         let Some(arguments) = self.items(arguments).map(<[Id]>::to_vec) else {
             return Err("is damaged: its pickle calls something without arguments".into());
@@ -569,6 +661,14 @@ impl Machine<'_, '_> {
         })
     }
 
+    /// The class in the persistent id of a module in old files: ('module', class, file, source).
+    fn class_with_source(&self, id: Id) -> Option<Id> {
+        let Node::Tuple(items) = self.node(id) else { return None };
+        let &[tag, class, _, _] = &items[..] else { return None };
+        let is_module = matches!(self.node(tag), Node::Text(tag) if &**tag == "module");
+        (is_module && matches!(self.node(class), Node::Foreign(_))).then_some(class)
+    }
+
     /// A storage from its persistent id: ('storage', type, key, device, count), and in old files a view of
     /// another one.
     fn storage(&mut self, id: Id) -> Outcome<Arc<Storage>> {
@@ -675,6 +775,13 @@ impl Pickle {
             }
             Node::Global(Global::DType(element)) => Value::Text(format!("torch.{}", element.name()).into()),
             Node::Global(global) => return Err(format!("holds a name, {global:?}, as a value").into()),
+            Node::Foreign(name) => return Err(name.refusal()),
+            Node::Object(class, state) => {
+                let parts = state.and_then(|state| module::state(&self.nodes, state));
+                let parts = parts.ok_or_else(|| class.refusal())?.into_iter();
+                let parts = parts.map(|(name, value)| Ok((Value::Text(name), item(value)?)));
+                Value::Dict(parts.collect::<Outcome<Vec<_>>>()?.into())
+            }
             Node::Storage(_) => return Err("holds a storage without a tensor; save a tensor of it".into()),
             Node::Tensor(tensor) => Value::Tensor(place(tensor)?),
         };

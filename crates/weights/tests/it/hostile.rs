@@ -9,6 +9,7 @@ use taper_testing::{
     settings::{number, setting},
 };
 use tensor_core::{ErrorKind, Tensor};
+use weights::ReadBudget;
 
 use crate::{
     common::{bytes, cpu, refusal},
@@ -278,6 +279,11 @@ fn archives_made_to_harm_are_refused() {
     assert!(packed.len() < 1_000_000);
     let file = weights::from_bytes(packed).unwrap();
     assert_eq!(file.info("a").unwrap().numel(), 400_000_000);
+    let message = file.tensor("a", &cpu()).unwrap_err().to_string();
+    assert!(
+        message.contains("\"a.npy\" that unpacks to 400000128 bytes; 268435456 are allowed"),
+        "{message}"
+    );
     let mut broken = bytes("arrays_compressed.npz");
     // The elements of the first array, behind its local header.
     let at = broken.windows(6).position(|window| window == b"f4.npy").unwrap() + 60;
@@ -348,5 +354,65 @@ fn a_million_of_everything_is_read_in_memory_of_the_files_size() {
     assert!(survive(&safetensors, "a million tensors"));
     if let Some(peak) = peak_memory() {
         assert!(peak < 3000 << 20, "{} MB", peak >> 20);
+    }
+}
+
+/// A zip with one deflated entry, of a byte that is repeated.
+fn deflated(name: &str, byte: u8, count: usize) -> Vec<u8> {
+    use std::io::Write;
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options =
+        zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    zip.start_file(name, options).unwrap();
+    let piece = vec![byte; 1 << 20];
+    for _ in 0..count >> 20 {
+        zip.write_all(&piece).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+/// A file of 65 KB that unpacks to 64 MB of instructions, each of which made a value of some tens of bytes.
+#[test]
+fn a_small_file_takes_no_more_than_its_budget() {
+    if taper_testing::run_alone(a_small_file_takes_no_more_than_its_budget) {
+        return;
+    }
+    let bomb = deflated("archive/data.pkl", b']', 64 << 20);
+    assert!(bomb.len() < 80_000, "{} bytes", bomb.len());
+    let message = refusal(&bomb);
+    assert!(message.contains("describes values of more than 268435456 bytes"), "{message}");
+    assert!(message.contains("open_within and a greater ReadBudget"), "{message}");
+    if let Some(peak) = peak_memory() {
+        assert!(peak < 800 << 20, "{} MB", peak >> 20);
+    }
+    // The bound is settable, both ways.
+    let small = ReadBudget { least: 1000, per_byte: 1 };
+    let content = bytes("arrays_compressed.npz");
+    let message = weights::from_bytes_within(bytes("checkpoint.pt"), small).unwrap_err().to_string();
+    assert!(message.contains("a greater ReadBudget"), "{message}");
+    let read = |budget| weights::from_bytes_within(content.clone(), budget)?.tensor("f4", &cpu());
+    assert!(read(ReadBudget { least: 10, per_byte: 0 }).unwrap_err().to_string().contains("ReadBudget"));
+    assert!(read(ReadBudget::UNLIMITED).is_ok());
+}
+
+/// Pipes and devices were read until they ended, which some never do.
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_are_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let config = folder.path().join("adapter_config.json");
+    assert!(std::process::Command::new("mkfifo").arg(&config).status().unwrap().success());
+    let rng = tensor_core::Generator::seed(0, &cpu());
+    let net = nn::Linear::new(2, 2, &rng).unwrap();
+    for error in [
+        weights::open(&pipe).map(drop).unwrap_err(),
+        weights::open("/dev/zero").map(drop).unwrap_err(),
+        nn::load_safetensors(&pipe, &cpu()).map(drop).unwrap_err(),
+        nn::load_safetensors("/dev/zero", &cpu()).map(drop).unwrap_err(),
+        weights::load_peft(&net, folder.path(), None, &rng).map(drop).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("a pipe, a socket or a device; expected a file"), "{error}");
     }
 }

@@ -27,6 +27,8 @@ struct Faults {
     damaged: bool,
     /// Ranges are ignored.
     no_ranges: bool,
+    /// The answer has no length, and goes on for this number of bytes after the contents.
+    more: Option<usize>,
 }
 
 #[derive(Default)]
@@ -126,9 +128,11 @@ impl Hub {
             if start > 0 { ("206 Partial Content", bytes.len() - start) } else { ("200 OK", bytes.len()) };
         let place = format!("content-range: bytes {start}-{}/{}\r\n", bytes.len() - 1, bytes.len());
         let place = if start > 0 { place } else { String::new() };
-        let head = format!(
-            "HTTP/1.1 {status}\r\n{facts}{place}content-length: {length}\r\nconnection: close\r\n\r\n"
-        );
+        let length = match state.faults.more {
+            Some(_) if !is_head => String::new(),
+            _ => format!("content-length: {length}\r\n"),
+        };
+        let head = format!("HTTP/1.1 {status}\r\n{facts}{place}{length}connection: close\r\n\r\n");
         stream.write_all(head.as_bytes())?;
         if is_head {
             return Ok(());
@@ -138,6 +142,7 @@ impl Hub {
             body[0] ^= 1;
         }
         body.truncate(state.faults.cut_after.unwrap_or(usize::MAX));
+        body.resize(body.len() + state.faults.more.unwrap_or(0), 0);
         stream.write_all(&body)
     }
 }
@@ -267,6 +272,24 @@ fn contents_with_another_hash_are_refused() {
     assert!(!folder.path().join("models--org--tiny/snapshots").exists());
     hub.set(|state| state.faults.damaged = false);
     assert!(download.file("org/tiny", None, "config.json", &mut quiet()).is_ok());
+}
+
+/// More than was announced was written as long as it came.
+#[test]
+fn no_more_is_written_than_was_announced() {
+    let (hub, folder, files) = (Hub::start(&files()), tempfile::tempdir().unwrap(), files());
+    hub.set(|state| state.faults.more = Some(20 << 20));
+    let download = download(&hub, folder.path());
+    let mut most = 0;
+    let mut note = |progress: HubProgress<'_>| most = most.max(progress.received);
+    let message = download.file("org/tiny", None, "model.safetensors", &mut note).unwrap_err().to_string();
+    let size = files[1].1.len() as u64;
+    assert!(message.contains(&format!("more than the {size} bytes come that are announced")), "{message}");
+    assert!(most <= size, "{most} of {size}");
+    let left: Vec<_> = fs::read_dir(folder.path().join("models--org--tiny/blobs")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    hub.set(|state| state.faults.more = None);
+    assert!(download.file("org/tiny", None, "model.safetensors", &mut quiet()).is_ok());
 }
 
 #[test]

@@ -24,6 +24,68 @@ fn models_of_others_are_read_to_the_bit() {
     }
 }
 
+/// `torch.save(model, path)`: the state dict of the model, whatever its class.
+#[test]
+fn whole_models_are_their_state() {
+    let names =
+        ["whole_model.pt", "whole_modules.pt", "whole_modules_legacy.pt", "whole_modules_protocol4.pt"];
+    for name in names {
+        assert_known("expected.json", name, &cpu());
+    }
+    let checkpoint = open("whole_modules_protocol4.pt");
+    assert_eq!(checkpoint.value().at("epoch").and_then(Value::as_i64), Some(3));
+    let model = checkpoint.under("model").unwrap();
+    assert_eq!(model.state_dict(&cpu()).unwrap().len(), known("expected.json", "whole_modules.pt").len());
+    let dict = open("whole_modules.pt").state_dict(&cpu()).unwrap();
+    assert_eq!(dict["tied.weight"].id(), dict["head.weight"].id());
+}
+
+/// PyTorch's archives of names of this length end in bytes that looked like another record.
+#[test]
+fn a_stem_of_21_characters_is_as_any_other() {
+    assert_known("expected.json", "stem_of_21_characters.pt", &cpu());
+}
+
+/// The pickle of an object of a class with these attributes.
+fn object(attributes: &[u8]) -> Vec<u8> {
+    [b"c__main__\nNet\n)\x81", attributes, b"b."].concat()
+}
+
+#[test]
+fn objects_of_classes_are_modules_or_refused() {
+    let text = |text: &str| [b"X".as_slice(), &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+    let entry = |key: &str, value: &[u8]| [text(key), value.to_vec()].concat();
+    let parts = |parameters: &[u8]| {
+        let entries = [entry("_parameters", parameters), entry("_buffers", b"}"), entry("_modules", b"}")];
+        [b"}(", &entries.concat()[..]].concat()
+    };
+    let tensor = pickled(0, &[2], &[1]);
+    let parameters = [b"}(", &entry("w", &tensor[2..tensor.len() - 1])[..], b"u"].concat();
+    // Attributes that are skipped may be anything, for nothing is called.
+    let skipped = entry("act", b"cos\nsystem\nX\x02\0\0\0id\x85R");
+    let module = object(&[parts(&parameters), skipped, b"u".to_vec()].concat());
+    let file = weights::from_bytes(zipped(&module, "big")).unwrap();
+    assert_eq!(file.names().collect::<Vec<_>>(), ["w"]);
+    assert_eq!(file.tensor("w", &cpu()).unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    // An object of another class as a parameter, attributes that are not a module's, and no attributes.
+    let inner = [b"}(", &entry("w", b"cos\nsystem\nX\x02\0\0\0id\x85R")[..], b"u"].concat();
+    for (pickle, name) in [
+        (object(&[parts(&inner), b"u".to_vec()].concat()), "os.system"),
+        (object(b"}"), "__main__.Net"),
+        (object(&[b"}(", &entry("_parameters", b"}")[..], b"u"].concat()), "__main__.Net"),
+        (b"c__main__\nNet\n)\x81.".to_vec(), "__main__.Net"),
+        (b"c__main__\nNet\n)}\x92.".to_vec(), "__main__.Net"),
+    ] {
+        let message = refusal(&zipped(&pickle, "little"));
+        assert!(message.contains(&format!("refers to {name}")), "{message}");
+    }
+    // A module that holds itself.
+    let own = [b"c__main__\nNet\n)\x81q\x00", &parts(b"}")[..]].concat();
+    let own =
+        [own, entry("_modules", &[b"}(", &entry("self", b"h\x00")[..], b"u"].concat()), b"ub.".to_vec()];
+    assert!(refusal(&zipped(&own.concat(), "little")).contains("in itself"));
+}
+
 #[test]
 fn checkpoints_are_trees() {
     for name in ["checkpoint.pt", "checkpoint_legacy.pt"] {
@@ -118,10 +180,6 @@ fn types_without_a_like_matter_only_where_they_are_asked_for() {
 fn what_is_no_file_of_tensors_says_what_it_is() {
     for (name, parts) in [
         ("script.pt", &["is a TorchScript program", "state_dict()"][..]),
-        (
-            "whole_model.pt",
-            &["torch.nn.modules.linear.Linear", "nothing of Python is called", "state_dict()"],
-        ),
         ("sparse.pt", &["_rebuild_sparse_tensor", "save it dense"]),
     ] {
         let message = weights::open(path(name)).unwrap_err().to_string();

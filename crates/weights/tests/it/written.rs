@@ -131,3 +131,34 @@ fn written_for_others() {
     writer.save(folder.join("all.gguf")).unwrap();
     assert!(shards.len() > 3 && weights::open(folder.join("all.gguf")).unwrap().len() > 10);
 }
+
+/// A process that died while it wrote the configuration left a folder that could not be loaded.
+#[test]
+fn the_files_of_an_adapter_are_replaced_whole() {
+    use nn::lora::{self, LoraConfig};
+    let folder = tempfile::tempdir().unwrap();
+    let rng = tensor_core::Generator::seed(0, &cpu());
+    let net = nn::Sequential::new().add(nn::Linear::new(2, 2, &rng).unwrap());
+    let adapter = lora::attach(&net, &LoraConfig::new(1).targets(["0"]), &rng).unwrap();
+    weights::save_peft(&adapter, folder.path(), Some("first")).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    // Another name of the old file keeps the old text.
+    std::fs::hard_link(at("adapter_config.json"), at("old.json")).unwrap();
+    weights::save_peft(&adapter, folder.path(), Some("second")).unwrap();
+    let text = |name: &str| std::fs::read_to_string(at(name)).unwrap();
+    assert!(text("old.json").contains("\"first\"") && text("adapter_config.json").contains("\"second\""));
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["adapter_config.json", "adapter_model.safetensors", "old.json"]);
+    // The order of patterns is that of the adapter.
+    let mut config = LoraConfig::new(1).targets(["0"]).named("patterns");
+    config.rank_pattern = lora::Patterns::from([("z", 3), ("^0", 2), ("0", 4), ("a", 5)]);
+    let adapter = lora::attach(&net, &config, &rng).unwrap();
+    weights::save_peft(&adapter, folder.path(), None).unwrap();
+    assert!(text("adapter_config.json").contains(r#""rank_pattern": {"z": 3, "^0": 2, "0": 4, "a": 5}"#));
+    let other = nn::Sequential::new().add(nn::Linear::new(2, 2, &rng).unwrap());
+    let loaded = weights::load_peft(&other, folder.path(), None, &rng).unwrap();
+    assert_eq!(loaded.config().rank_pattern, config.rank_pattern);
+    assert_eq!(loaded.config().rank_of("0"), 2);
+}

@@ -2,11 +2,13 @@
 
 use std::{
     fs,
+    io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
+use data::ReadBudget;
 use models::text::Tokenizer;
 use onnx::{Model, Value, proto::ModelProto};
 use prost::Message;
@@ -16,6 +18,7 @@ use taper_testing::damage;
 
 use crate::{
     allocations::peak_of,
+    archives,
     graphs::{faulty, model},
     language,
     operators::{self, Operator},
@@ -31,6 +34,8 @@ const RUN_FLOOR: usize = 64 << 20;
 /// The copies on the host of a model's parameters and tables, while they are made: initial values and tables
 /// of positions are computed there before the device refuses them.
 const HOST_COPIES: usize = 6;
+/// The memory for what a packed archive holds; four times as much is read of its tensors.
+const PACKED_BUDGET: ReadBudget = ReadBudget { least: 1 << 20, per_byte: 8 };
 /// The longest time that a case may take.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -46,6 +51,10 @@ pub(crate) enum Family {
     Torch,
     /// Damaged bytes of safetensors, GGUF and NumPy's files
     Tensors,
+    /// Archives of PyTorch and NumPy that are packed, with repeated parts
+    Packed,
+    /// Damaged bytes of WAV files
+    Sounds,
     /// Configurations of models, whose values are changed
     Configs,
     /// Tokenizers in JSON, whose values are changed
@@ -55,7 +64,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 8] = [
+    pub(crate) const ALL: [Family; 10] = [
         Family::Nodes,
         Family::Graphs,
         Family::Onnx,
@@ -64,6 +73,8 @@ impl Family {
         Family::Configs,
         Family::Tokenizers,
         Family::Gguf,
+        Family::Packed,
+        Family::Sounds,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -73,6 +84,8 @@ impl Family {
             Family::Onnx => "onnx",
             Family::Torch => "torch",
             Family::Tensors => "tensors",
+            Family::Packed => "packed",
+            Family::Sounds => "sounds",
             Family::Configs => "configs",
             Family::Tokenizers => "tokenizers",
             Family::Gguf => "gguf",
@@ -150,6 +163,11 @@ pub(crate) fn bytes(family: Family, rng: &mut Rng, sources: &Sources) -> Vec<u8>
         Family::Onnx => damaged(rng, &sources.onnx),
         Family::Torch => damaged(rng, &sources.torch),
         Family::Tensors => damaged(rng, &sources.tensors),
+        Family::Packed => archives::packed(rng, &[&sources.torch[..], &sources.tensors].concat()),
+        Family::Sounds => {
+            let sound = archives::sound(rng);
+            damage(rng, &sound, &[0xff; 64])
+        }
         Family::Configs => changed(rng, &sources.configs),
         Family::Tokenizers => changed(rng, &sources.tokenizers),
         Family::Gguf => {
@@ -182,7 +200,9 @@ pub(crate) fn check(family: Family, bytes: Vec<u8>, device: &Device) -> Result<O
     let (begin, length) = (Instant::now(), bytes.len());
     let outcome = match family {
         Family::Nodes | Family::Graphs | Family::Onnx => check_model(family, bytes, device),
-        Family::Torch | Family::Tensors => check_weights(bytes, device),
+        Family::Torch | Family::Tensors => check_weights(bytes, ReadBudget::default(), device),
+        Family::Packed => check_weights(bytes, PACKED_BUDGET, device),
+        Family::Sounds => check_sound(&bytes, device),
         Family::Configs => check_language(length, || language::configuration(&bytes, device)),
         Family::Tokenizers => {
             check_language(length, || language::split(&Tokenizer::from_json(&bytes)?, device))
@@ -207,17 +227,31 @@ fn guarded<T>(what: &str, most: usize, work: impl FnOnce() -> T) -> Result<T, St
     Ok(result)
 }
 
-fn check_weights(bytes: Vec<u8>, device: &Device) -> Result<Option<String>, String> {
+fn check_weights(bytes: Vec<u8>, budget: ReadBudget, device: &Device) -> Result<Option<String>, String> {
     let most = MEMORY_FLOOR + MEMORY_FACTOR * bytes.len();
     let of_file = |error: taper::Error| match error.kind() {
         ErrorKind::File { .. } | ErrorKind::OutOfMemory { .. } => Ok(Some(error.to_string())),
         other => Err(format!("the error is {other:?}, none of a file")),
     };
     let read = || {
-        let file = weights::from_bytes(bytes)?;
+        let file = weights::from_bytes_within(bytes, budget)?;
         file.state_dict(device).map(|dict| dict.len())
     };
     guarded("reading", most, read)?.map_or_else(of_file, |_| Ok(None))
+}
+
+/// Reads a WAV file, whose samples take at most four bytes for one of the file.
+fn check_sound(bytes: &[u8], device: &Device) -> Result<Option<String>, String> {
+    let most = MEMORY_FLOOR + MEMORY_FACTOR * bytes.len();
+    let text = |error: std::io::Error| error.to_string();
+    let mut file = tempfile::NamedTempFile::new().map_err(text)?;
+    file.write_all(bytes).map_err(text)?;
+    let read = guarded("reading", most, || data::audio::read_wav(file.path(), device).map(drop))?;
+    match read.map_err(|error| (error.to_string(), matches!(error.kind(), ErrorKind::File { .. }))) {
+        Ok(()) => Ok(None),
+        Err((message, true)) => Ok(Some(message)),
+        Err((message, false)) => Err(format!("{message} is none of a file")),
+    }
 }
 
 /// Builds and runs a small model, or uses a tokenizer; an error refuses the file.

@@ -6,6 +6,7 @@
 //! the process ends by a signal or stands still.
 
 mod allocations;
+mod archives;
 mod cases;
 mod graphs;
 mod language;
@@ -132,7 +133,7 @@ fn show(args: &Args) -> Result<bool, String> {
 
 /// The choices of a case.
 fn stream(seed: u64, family: Family, case: u64) -> Rng {
-    Rng::new(seed, case << 3 | family as u64)
+    Rng::new(seed, case << 4 | family as u64)
 }
 
 fn work(args: &Args, note: &Path) -> Result<bool, String> {

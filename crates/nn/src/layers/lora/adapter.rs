@@ -8,6 +8,7 @@ use super::{
     OP,
     config::{LoraConfig, LoraInit},
     kind::LayerKind,
+    saved::Saved,
 };
 use crate::{
     Dropout, Visitor, VisitorMut,
@@ -23,10 +24,14 @@ pub(super) struct Adapter {
     pub(super) kind: LayerKind,
     pub(super) a: Tensor,
     pub(super) b: Tensor,
+    /// The bias `[out]` of B.
+    pub(super) bias: Option<Tensor>,
     /// DoRA's magnitude: `[out]`, in an embedding `[features]`, in a convolution `[1, out, 1…]`.
     pub(super) magnitude: Option<Tensor>,
     pub(super) scaling: f64,
     dropout: Option<Dropout>,
+    /// The model's own tensors that are trained with the adapter, in one of its layers.
+    pub(super) saved: Arc<Vec<Saved>>,
 }
 
 impl Adapter {
@@ -45,6 +50,7 @@ impl Adapter {
         let kaiming = |shape: &[usize]| {
             init::kaiming_uniform(shape, Fan::In, Nonlinearity::LeakyRelu(5f64.sqrt()), rng)
         };
+        let b_rows = b[0];
         let (a, b) = match (kind, config.init_lora_weights) {
             (LayerKind::Embedding, _) => (Tensor::zeros(a, rng.device())?, Tensor::randn(b, rng)?),
             (_, LoraInit::Kaiming) => (kaiming(&a)?, Tensor::zeros(b, rng.device())?),
@@ -58,6 +64,15 @@ impl Adapter {
             value.eval()?;
             value.into_cell(true)
         };
+        let bias = match (config.lora_bias, kind) {
+            (false, _) => None,
+            (true, LayerKind::Embedding) => {
+                return Err(Error::invalid(OP, format!("{path}: an embedding has no lora_bias")));
+            }
+            (true, LayerKind::Linear { .. } | LayerKind::Conv { .. }) => {
+                Some(cell(Tensor::zeros([b_rows], rng.device())?)?)
+            }
+        };
         let dropout = match config.lora_dropout == 0.0 || kind == LayerKind::Embedding {
             true => None,
             false => Some(Dropout::new(config.lora_dropout, rng)?),
@@ -68,9 +83,11 @@ impl Adapter {
             kind,
             a: cell(a)?,
             b: cell(b)?,
+            bias,
             magnitude: None,
             scaling,
             dropout,
+            saved: Arc::default(),
         };
         if config.use_dora {
             adapter.magnitude = Some(cell(adapter.norm(weight)?)?);
@@ -83,14 +100,17 @@ impl Adapter {
         let mut copy = self.clone();
         visitor.parameter("", &mut copy.a);
         visitor.parameter("", &mut copy.b);
-        if let Some(magnitude) = &mut copy.magnitude {
-            visitor.parameter("", magnitude);
+        for tensor in copy.bias.iter_mut().chain(&mut copy.magnitude) {
+            visitor.parameter("", tensor);
         }
+        copy.saved = Arc::new(self.saved.iter().map(|saved| saved.replaced(visitor)).collect());
         copy
     }
 
-    /// Visits the tensors under PEFT's names; in a model the adapter's own name is among them.
+    /// Visits the tensors under PEFT's names; in a model the adapter's own name is among them, and the other
+    /// values of the model's own tensors.
     pub(super) fn visit(&self, visitor: &mut Visitor, name: Option<&str>) {
+        let in_model = name.is_some();
         let name = name.map(|name| format!(".{name}")).unwrap_or_default();
         let ([a, b], end) = match self.kind {
             LayerKind::Embedding => (["lora_embedding_A", "lora_embedding_B"], ""),
@@ -98,8 +118,14 @@ impl Adapter {
         };
         visitor.parameter(&format!("{a}{name}{end}"), &self.a);
         visitor.parameter(&format!("{b}{name}{end}"), &self.b);
+        if let Some(bias) = &self.bias {
+            visitor.parameter(&format!("{b}{name}.bias"), bias);
+        }
         if let Some(magnitude) = &self.magnitude {
             visitor.parameter(&format!("lora_magnitude_vector{name}"), magnitude);
+        }
+        if in_model {
+            self.saved.iter().for_each(|saved| saved.visit_other(&name, visitor));
         }
         if let Some(dropout) = &self.dropout {
             visitor.field(&format!("lora_dropout{name}"), dropout);
@@ -169,6 +195,22 @@ impl Adapter {
         sum.to_dtype(weight.dtype())
     }
 
+    /// The bias of the layer into which the adapter is merged: b + s · bias of B. `None` without `lora_bias`.
+    #[track_caller]
+    pub(super) fn merged_bias(&self, path: &str, bias: Option<&Tensor>) -> Result<Option<Tensor>> {
+        match (&self.bias, bias) {
+            (None, _) => Ok(None),
+            (Some(own), Some(bias)) => {
+                let sum = bias.detach().to_dtype(own.dtype())?.add(&own.mul_scalar(self.scaling))?;
+                Ok(Some(sum.to_dtype(bias.dtype())?))
+            }
+            (Some(_), None) => {
+                let message = format!("merge: {path} has no bias, which the lora_bias could be added to");
+                Err(Error::invalid(OP, message))
+            }
+        }
+    }
+
     /// A layer's output with the adapter. `base` is the layer without its bias, `down` is A and `up` is B as
     /// functions. Without DoRA, y = base(x) + b + s · up(down(x)). With it, y = g · (base(x) + s ·
     /// up(down(x))) + b with g = m / ‖W + s·Δ‖; as in PEFT, dropout then also acts on the part (g − 1) ·
@@ -223,7 +265,9 @@ impl Adapter {
         let base = |x: &Tensor, bias: Option<&Tensor>| {
             functional::linear(if x.id() == input.id() { scaled } else { x }, weight, bias)
         };
-        let low_rank = |x: &Tensor| functional::linear(&functional::linear(x, &self.a, None)?, &self.b, None);
+        let low_rank = |x: &Tensor| {
+            functional::linear(&functional::linear(x, &self.a, None)?, &self.b, self.bias.as_ref())
+        };
         // The layer passes its weight as [out, in].
         let stored = match self.kind {
             LayerKind::Linear { transposed: true } => weight.t()?,
@@ -263,8 +307,9 @@ impl Adapter {
         };
         let down = ConvOptions { groups: 1, ..options };
         let up: ConvOptions<D> = ConvOptions { groups: options.groups, ..ConvOptions::default() };
-        let low_rank =
-            |x: &Tensor| convolution(op, &convolution(op, x, &self.a, None, down)?, &self.b, None, up);
+        let low_rank = |x: &Tensor| {
+            convolution(op, &convolution(op, x, &self.a, None, down)?, &self.b, self.bias.as_ref(), up)
+        };
         self.apply(input, weight, bias, base, low_rank)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use regex_lite::Regex;
 use tensor_core::{Error, Result, caller_line};
 
-use super::{OP, kind::LayerKind};
+use super::{OP, Patterns, kind::LayerKind};
 
 /// The layers that get an adapter, by their paths in the model (`model.layers.0.self_attn.q_proj`), or
 /// parameters by their names ([`crate::Module::parameters_matching`]).
@@ -87,18 +87,38 @@ pub struct LoraConfig {
     /// The numbers of the model's blocks whose layers get an adapter: in `model.layers.3.mlp.up_proj` the
     /// number is the first one, 3. All by default.
     pub layers_to_transform: Option<Vec<usize>>,
-    /// Other ranks of some layers, by names as in [`Targets::Names`]. None by default.
-    pub rank_pattern: BTreeMap<String, usize>,
-    /// Other values of α for some layers, by names as in [`Targets::Names`]. None by default.
-    pub alpha_pattern: BTreeMap<String, f64>,
+    /// Other ranks of some layers. None by default.
+    pub rank_pattern: Patterns<usize>,
+    /// Other values of α for some layers. None by default.
+    pub alpha_pattern: Patterns<f64>,
     /// Multiplies by α/√r instead of α/r (Kalajdzievski: A rank stabilization scaling factor for fine-tuning
     /// with LoRA, 2023). Off by default.
     pub use_rslora: bool,
     /// Weight-decomposed adapters, with a trained magnitude for each output (Liu et al.: DoRA,
     /// weight-decomposed low-rank adaptation, 2024). Off by default.
     pub use_dora: bool,
+    /// Gives B a trained bias in linear and convolution layers, of zeros at first: it is added to the
+    /// layer's output, times s. Off by default.
+    pub lora_bias: bool,
     /// The initial values.
     pub init_lora_weights: LoraInit,
+    /// The biases of the model that are trained with the adapter. None by default.
+    pub bias: LoraBias,
+    /// Modules whose own parameters are trained with the adapter, such as a new output layer: names as in
+    /// [`Targets::Names`]. None by default.
+    pub modules_to_save: Vec<String>,
+}
+
+/// The biases of a model that are trained with an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LoraBias {
+    /// None of them. PEFT's `bias="none"`.
+    #[default]
+    None,
+    /// Every parameter whose name ends with `bias`. PEFT's `bias="all"`.
+    All,
+    /// The biases of the layers that have the adapter. PEFT's `bias="lora_only"`.
+    LoraOnly,
 }
 
 impl LoraConfig {
@@ -113,11 +133,14 @@ impl LoraConfig {
             target_modules: Targets::Names(Vec::new()),
             exclude_modules: Vec::new(),
             layers_to_transform: None,
-            rank_pattern: BTreeMap::new(),
-            alpha_pattern: BTreeMap::new(),
+            rank_pattern: Patterns::default(),
+            alpha_pattern: Patterns::default(),
             use_rslora: false,
             use_dora: false,
+            lora_bias: false,
             init_lora_weights: LoraInit::Kaiming,
+            bias: LoraBias::None,
+            modules_to_save: Vec::new(),
         }
     }
 
@@ -147,12 +170,12 @@ impl LoraConfig {
 
     /// The rank of the layer at a path.
     pub fn rank_of(&self, path: &str) -> usize {
-        by_pattern(&self.rank_pattern, path).copied().unwrap_or(self.r)
+        self.rank_pattern.get(path).copied().unwrap_or(self.r)
     }
 
     /// The factor of the product of the layer at a path: α/r or, with `use_rslora`, α/√r.
     pub fn scaling_of(&self, path: &str) -> f64 {
-        let alpha = by_pattern(&self.alpha_pattern, path).copied().unwrap_or(self.lora_alpha);
+        let alpha = self.alpha_pattern.get(path).copied().unwrap_or(self.lora_alpha);
         let rank = self.rank_of(path) as f64;
         alpha / if self.use_rslora { rank.sqrt() } else { rank }
     }
@@ -183,12 +206,17 @@ impl LoraConfig {
         if self.name.is_empty() || self.name.contains('.') {
             return wrong(format!("the adapter's name {:?}: give one without dots", self.name));
         }
-        if self.r == 0 || self.rank_pattern.values().any(|&rank| rank == 0) {
+        if self.r == 0 || self.rank_pattern.iter().any(|(_, &rank)| rank == 0) {
             return wrong("a rank of 0: give one of 1 or more".into());
         }
-        let alphas = self.alpha_pattern.values().chain([&self.lora_alpha]);
+        self.rank_pattern.check("rank_pattern")?;
+        self.alpha_pattern.check("alpha_pattern")?;
+        let alphas = self.alpha_pattern.iter().map(|(_, alpha)| alpha).chain([&self.lora_alpha]);
         if let Some(alpha) = alphas.into_iter().find(|alpha| !alpha.is_finite()) {
             return wrong(format!("lora_alpha {alpha}: give a finite number"));
+        }
+        if self.lora_bias && self.use_dora {
+            return wrong("lora_bias with use_dora: DoRA has no bias of B; use one of them".into());
         }
         if let Targets::Regex(pattern) = &self.target_modules
             && let Err(e) = whole(pattern)
@@ -271,8 +299,8 @@ mod tests {
     fn layers_patterns_and_scales_are_those_of_peft() {
         let mut config = LoraConfig::new(4).targets(["up", "q"]).alpha(16.0);
         config.layers_to_transform = Some(vec![1]);
-        config.rank_pattern.insert("up".into(), 16);
-        config.alpha_pattern.insert("layers.1.up".into(), 8.0);
+        config.rank_pattern.insert("up", 16);
+        config.alpha_pattern.insert("layers.1.up", 8.0);
         let linear = LayerKind::Linear { transposed: false };
         assert!(config.selects("m.layers.1.up", linear) && !config.selects("m.layers.0.up", linear));
         assert_eq!((config.rank_of("m.layers.1.up"), config.scaling_of("m.layers.1.up")), (16, 0.5));

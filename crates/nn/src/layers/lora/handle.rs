@@ -1,7 +1,7 @@
 //! [`Lora`]: one adapter of a model, over all its layers; attaching, switching, merging.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -10,10 +10,11 @@ use tensor_core::{Error, Generator, Result, Tensor, caller_line, eval_all, set_g
 use super::{
     OP,
     adapter::Adapter,
-    config::LoraConfig,
-    slot::{Adapters, Host},
+    config::{LoraBias, LoraConfig, is_named},
+    saved::Saved,
+    slot::{Adapters, Host, Slot, Tensors, Unmerged},
 };
-use crate::{Module, Visitor, VisitorMut};
+use crate::{Entry, Module, Role, Visitor, VisitorMut};
 
 /// One adapter of a model: its matrices in each layer. It is the module of the adapter's parameters, so that
 /// an optimizer, a [`Checkpoint`](crate::Checkpoint) or a file of weights gets these alone:
@@ -85,12 +86,21 @@ fn attach_where<M: Module + ?Sized>(
             host.require_unscaled("DoRA")?;
         }
         let adapter = Adapter::new(&config, &host.path, host.kind, &host.weight, rng)?;
-        layers.push((host.clone(), Arc::new(adapter)));
-    }
-    if layers.is_empty() {
-        return Err(nothing_selected(&config, &all));
+        layers.push((host.clone(), adapter));
     }
     let of_adapters: HashSet<u64> = all.iter().flat_map(|host| tensors(&host.slot)).collect();
+    let mut entries = entries_of(model);
+    entries.retain(|entry| !of_adapters.contains(&entry.tensor.id()));
+    let trained = trained_with(&config, &layers, &entries)?;
+    let Some((_, first)) = layers.first_mut() else {
+        return Err(nothing_selected(&config, &all));
+    };
+    // So that the model's tensors have their own values, and no adapter's.
+    let others = Others::deactivate(&all)?;
+    let saved = trained.into_iter().map(|entry| Saved::new(&entry.name, &entry.tensor, entry.role));
+    first.saved = Arc::new(saved.collect::<Result<_>>()?);
+    others.forget();
+    let layers: Vec<_> = layers.into_iter().map(|(host, adapter)| (host, Arc::new(adapter))).collect();
     for parameter in model.parameters().iter().filter(|parameter| !of_adapters.contains(&parameter.id())) {
         parameter.set_requires_grad(false)?;
         parameter.set_grad(None);
@@ -101,6 +111,45 @@ fn attach_where<M: Module + ?Sized>(
     let lora = Lora { config, layers, all };
     lora.activate()?;
     Ok(lora)
+}
+
+/// The tensors of the model that are trained with an adapter.
+#[track_caller]
+fn trained_with<'a>(
+    config: &LoraConfig,
+    layers: &[(Host, Adapter)],
+    entries: &'a [Entry],
+) -> Result<Vec<&'a Entry>> {
+    let is_in =
+        |name: &str, module: &str| name.match_indices('.').any(|(end, _)| is_named(&name[..end], module));
+    let of_layer = |entry: &Entry| {
+        let id = entry.tensor.id();
+        layers.iter().any(|(host, _)| host.bias.as_ref().is_some_and(|bias| bias.id() == id))
+    };
+    let is_bias = |entry: &Entry| match config.bias {
+        LoraBias::None => false,
+        LoraBias::All => entry.role == Role::Parameter && entry.name.contains("bias"),
+        LoraBias::LoraOnly => of_layer(entry),
+    };
+    if let Some(module) =
+        config.modules_to_save.iter().find(|module| !entries.iter().any(|entry| is_in(&entry.name, module)))
+    {
+        let message = format!("modules_to_save: the model has no module {module:?} with parameters");
+        return Err(Error::invalid(OP, message));
+    }
+    let mut seen = HashSet::new();
+    let is_trained = |entry: &Entry| {
+        is_bias(entry) || config.modules_to_save.iter().any(|module| is_in(&entry.name, module))
+    };
+    let trained: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| entry.role != Role::Constant && is_trained(entry) && seen.insert(entry.tensor.id()))
+        .collect();
+    if let Some(entry) = trained.iter().find(|entry| entry.tensor.block_format().is_some()) {
+        let message = format!("modules_to_save: {} is in blocks, which cannot be trained", entry.name);
+        return Err(Error::invalid(OP, message));
+    }
+    Ok(trained)
 }
 
 #[track_caller]
@@ -163,11 +212,26 @@ pub fn activate<M: Module + ?Sized>(model: &M, name: Option<&str>) -> Result<()>
 pub(crate) fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
     let mut visitor = Visitor::new();
     model.visit(&mut visitor);
-    let mut seen = HashSet::new();
     let hosts = visitor.hosts().filter_map(|host| host.downcast::<Host>().ok());
     let mut hosts: Vec<Host> = hosts.map(|host| *host).collect();
-    hosts.retain(|host| seen.insert(host.slot.address()));
+    let mut paths: HashMap<usize, Vec<String>> = HashMap::new();
+    for host in &hosts {
+        paths.entry(host.slot.address()).or_default().push(host.path.clone());
+    }
+    let tensors = Tensors::new(entries_of(model));
+    hosts.retain_mut(|host| {
+        let Some(paths) = paths.remove(&host.slot.address()) else { return false };
+        host.look_around(&tensors, &paths);
+        true
+    });
     hosts
+}
+
+/// The tensors of a model.
+fn entries_of<M: Module + ?Sized>(model: &M) -> Vec<Entry> {
+    let mut visitor = Visitor::new();
+    model.visit(&mut visitor);
+    visitor.entries()
 }
 
 /// The ids of the tensors of a layer's adapters.
@@ -181,17 +245,74 @@ fn tensors(slot: &Adapters) -> Vec<u64> {
 fn switch(all: &[Host], name: Option<&str>) -> Result<()> {
     let _line = caller_line();
     all.iter().try_for_each(Host::require_unmerged)?;
-    for host in all {
+    make_active(all, |_, slot| name.and_then(|name| slot.find(name)))
+}
+
+/// Makes an adapter of each layer the active one, or none, by the number of the layer.
+#[track_caller]
+fn make_active(all: &[Host], choose: impl Fn(usize, &Slot) -> Option<usize>) -> Result<()> {
+    let mut chosen = Vec::with_capacity(all.len());
+    for (number, host) in all.iter().enumerate() {
         let mut slot = host.slot.write();
-        slot.active = name.and_then(|name| slot.find(name));
+        slot.active = choose(number, &slot);
+        let adapters = slot.adapters.iter().enumerate();
+        chosen.extend(adapters.map(|(k, adapter)| (adapter.clone(), slot.active == Some(k))));
+    }
+    // Two adapters may have values for one tensor: the model's own comes between them.
+    for active in [false, true] {
+        for (adapter, _) in chosen.iter().filter(|(_, is_chosen)| *is_chosen == active) {
+            adapter.saved.iter().try_for_each(|saved| saved.set_active(active))?;
+        }
     }
     Ok(())
+}
+
+/// The adapters that were active, and are again when this is dropped, also after a panic.
+struct Others<'a>(&'a [Host], Vec<Option<usize>>);
+
+impl<'a> Others<'a> {
+    /// Makes no adapter active.
+    #[track_caller]
+    fn deactivate(all: &'a [Host]) -> Result<Others<'a>> {
+        let before = all.iter().map(|host| host.slot.read().active).collect();
+        switch(all, None)?;
+        Ok(Others(all, before))
+    }
+
+    /// Leaves no adapter active.
+    fn forget(mut self) {
+        self.0 = &[];
+    }
+}
+
+impl Drop for Others<'_> {
+    fn drop(&mut self) {
+        // The values are there: nothing is computed.
+        let _ = make_active(self.0, |number, _| self.1[number]);
+    }
+}
+
+/// Options of [`Lora::merge_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeOptions {
+    /// Whether weights in blocks become dense: they take the memory of their dtype. Otherwise they are an
+    /// error.
+    pub dequantize: bool,
+    /// Whether weights are changed that the model also uses elsewhere, such as a table of embeddings that is
+    /// also the output layer's weight. That use changes too, so that the merged model does not answer as the
+    /// model with its adapter. Otherwise they are an error.
+    pub shared: bool,
 }
 
 impl Lora {
     /// The adapter's settings.
     pub fn config(&self) -> &LoraConfig {
         &self.config
+    }
+
+    /// The model's own tensors that are trained with the adapter.
+    fn saved(&self) -> impl Iterator<Item = &Saved> {
+        self.layers.iter().flat_map(|(_, adapter)| adapter.saved.iter())
     }
 
     /// The paths of the layers with this adapter.
@@ -215,16 +336,7 @@ impl Lora {
     /// An adapter that is merged.
     #[track_caller]
     pub fn disabled<R>(&self, f: impl FnOnce() -> R) -> Result<R> {
-        /// Makes the adapters active again that were, also after a panic.
-        struct Restore<'a>(Vec<(&'a Host, Option<usize>)>);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                self.0.iter().for_each(|(host, active)| host.slot.write().active = *active);
-            }
-        }
-        let before = self.all.iter().map(|host| (host, host.slot.read().active)).collect();
-        switch(&self.all, None)?;
-        let _restore = Restore(before);
+        let _others = Others::deactivate(&self.all)?;
         Ok(f())
     }
 
@@ -233,11 +345,13 @@ impl Lora {
     /// restores them to the bit; [`Lora::detach`] after `merge` drops them.
     ///
     /// # Errors
-    /// A weight in blocks, which cannot hold the sum (see [`Lora::merge_dequantized`]); a convolution with
-    /// groups; an adapter that is merged already; too little memory. Nothing has changed then.
+    /// A weight in blocks, which cannot hold the sum (see [`Lora::merge_dequantized`]); a weight that the
+    /// model also uses elsewhere, such as tied embeddings (see [`MergeOptions::shared`]); a convolution with
+    /// groups; `lora_bias` in a layer without a bias; an adapter that is merged already; too little memory.
+    /// Nothing has changed then.
     #[track_caller]
     pub fn merge(&self) -> Result<()> {
-        self.merge_where(false)
+        self.merge_with(MergeOptions::default())
     }
 
     /// [`Lora::merge`], in which weights in blocks become dense: they take the memory of their dtype.
@@ -246,17 +360,24 @@ impl Lora {
     /// As [`Lora::merge`], except for weights in blocks.
     #[track_caller]
     pub fn merge_dequantized(&self) -> Result<()> {
-        self.merge_where(true)
+        self.merge_with(MergeOptions { dequantize: true, ..MergeOptions::default() })
     }
 
+    /// [`Lora::merge`] with options.
+    ///
+    /// # Errors
+    /// As [`Lora::merge`], except for what the options allow.
     #[track_caller]
-    fn merge_where(&self, dequantize: bool) -> Result<()> {
+    pub fn merge_with(&self, options: MergeOptions) -> Result<()> {
         let _line = caller_line();
         let mut merged = Vec::with_capacity(self.layers.len());
         for (host, adapter) in &self.layers {
             host.require_unmerged()?;
             host.require_unscaled("merge")?;
-            if let Some(format) = host.weight.block_format().filter(|_| !dequantize) {
+            if !options.shared {
+                host.require_unshared()?;
+            }
+            if let Some(format) = host.weight.block_format().filter(|_| !options.dequantize) {
                 let message = format!(
                     "merge: the weight of {} is in blocks ({}), which cannot hold the sum; merge_dequantized makes it dense",
                     host.path,
@@ -268,12 +389,22 @@ impl Lora {
                 let message = format!("merge: {} has groups, and the sum would have none", host.path);
                 return Err(Error::invalid(OP, message));
             }
-            merged.push(set_grad_enabled(false, || adapter.merged(&host.weight))?);
+            let sums = set_grad_enabled(false, || {
+                let bias = adapter.merged_bias(&host.path, host.bias.as_ref())?;
+                Ok((adapter.merged(&host.weight)?, bias))
+            });
+            merged.push(sums?);
         }
-        eval_all(&merged.iter().collect::<Vec<_>>())?;
-        for ((host, _), value) in self.layers.iter().zip(merged) {
-            let before = host.weight.detach();
-            host.weight.assign(&value)?;
+        eval_all(
+            &merged.iter().flat_map(|(weight, bias)| [weight].into_iter().chain(bias)).collect::<Vec<_>>(),
+        )?;
+        for ((host, _), (weight, bias)) in self.layers.iter().zip(merged) {
+            let held = bias.as_ref().and(host.bias.as_ref());
+            let before = Unmerged { weight: host.weight.detach(), bias: held.map(Tensor::detach) };
+            host.weight.assign(&weight)?;
+            if let Some((held, bias)) = held.zip(bias) {
+                held.assign(&bias)?;
+            }
             host.slot.write().unmerged = Some(before);
         }
         Ok(())
@@ -291,16 +422,24 @@ impl Lora {
         }
         for (host, _) in &self.layers {
             let before = host.slot.write().unmerged.take();
-            if let Some(before) = before {
-                host.weight.assign(&before.to(&host.weight.device())?)?;
+            let Some(before) = before else { continue };
+            host.weight.assign(&before.weight.to(&host.weight.device())?)?;
+            if let Some((bias, before)) = host.bias.as_ref().zip(before.bias) {
+                bias.assign(&before.to(&bias.device())?)?;
             }
         }
         Ok(())
     }
 
-    /// Removes the adapter from the model. After [`Lora::merge`] the weights keep the sum: PEFT's
-    /// `merge_and_unload`. The model's own parameters stay frozen; see [`Module::unfreeze`].
+    /// Removes the adapter from the model. After [`Lora::merge`] the weights keep the sum, and the biases and
+    /// modules that were trained with the adapter their values: PEFT's `merge_and_unload`. The model's own
+    /// parameters stay frozen; see [`Module::unfreeze`].
     pub fn detach(self) {
+        let is_merged = self.layers.iter().any(|(host, _)| host.slot.read().unmerged.is_some());
+        for saved in self.saved() {
+            // The values are there: nothing is computed.
+            let _ = if is_merged { saved.train(false) } else { saved.set_active(false) };
+        }
         for (host, _) in &self.layers {
             let mut slot = host.slot.write();
             let active = slot.active.and_then(|at| slot.adapters.get(at)).map(|a| a.config.name.clone());
@@ -328,12 +467,14 @@ impl Lora {
     }
 }
 
-/// The adapter's parameters alone, and the random streams of its dropout.
+/// The adapter's parameters alone, with the biases and modules that are trained with it, and the random
+/// streams of its dropout.
 impl Module for Lora {
     fn visit(&self, visitor: &mut Visitor) {
         for (host, adapter) in &self.layers {
             visitor.child(&host.path, |visitor| adapter.visit(visitor, None));
         }
+        self.saved().for_each(|saved| saved.visit(visitor));
     }
     /// All tensors are cells, which layers and this handle share: there is nothing to replace.
     fn visit_mut(&mut self, _: &mut VisitorMut) {}

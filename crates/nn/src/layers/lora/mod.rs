@@ -33,7 +33,9 @@
 //! | file | contents |
 //! |---|---|
 //! | `config` | [`LoraConfig`]: targets, ranks, scalings |
+//! | `patterns` | [`Patterns`]: ranks and scalings of some layers |
 //! | `kind` | [`LayerKind`]: linear, embedding, convolution |
+//! | `saved` | biases and modules of the model that are trained with an adapter |
 //! | `adapter` | the matrices of one layer, its output and merged weight |
 //! | `slot` | [`Adapters`], the field of a layer that holds them |
 //! | `simulated` | the rounding of a layer's input and weight, for training and calibration |
@@ -44,15 +46,18 @@ mod adapter;
 mod config;
 mod handle;
 mod kind;
+mod patterns;
+mod saved;
 mod simulated;
 mod slot;
 mod statistics;
 
-pub use config::{LoraConfig, LoraInit, Targets};
+pub use config::{LoraBias, LoraConfig, LoraInit, Targets};
 pub(crate) use config::{by_pattern, is_named};
 pub(crate) use handle::hosts;
-pub use handle::{Lora, activate, attach, attach_to, find, names};
+pub use handle::{Lora, MergeOptions, activate, attach, attach_to, find, names};
 pub use kind::LayerKind;
+pub use patterns::Patterns;
 pub(crate) use simulated::{Simulated, channel_scales};
 pub use slot::Adapters;
 pub(crate) use slot::Host;

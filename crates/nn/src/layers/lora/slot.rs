@@ -1,6 +1,7 @@
 //! [`Adapters`]: the place in a layer that holds its adapters, and through which its forward pass runs.
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -15,7 +16,7 @@ use super::{
     statistics::{InputStatistics, Measured},
 };
 use crate::{
-    Visitor, VisitorMut,
+    Entry, Visitor, VisitorMut,
     functional::{self, ConvOptions, convolution},
 };
 
@@ -56,13 +57,22 @@ pub struct Adapters(Arc<RwLock<Slot>>);
 pub(super) struct Slot {
     pub(super) adapters: Vec<Arc<Adapter>>,
     pub(super) active: Option<usize>,
-    pub(super) unmerged: Option<Tensor>,
+    pub(super) unmerged: Option<Unmerged>,
+    /// The use of the weight outside of the layer, if there is one.
+    shared: Option<String>,
     /// The scale that inputs are divided by before the weight: AWQ's, `[in]`.
     input_scale: Option<Tensor>,
     /// The simulated rounding of the input and the weight.
     simulated: Option<Arc<Simulated>>,
     /// The statistics of the layer's inputs, while they are measured.
     measured: Option<Measured>,
+}
+
+/// The values of a layer before an adapter was merged.
+#[derive(Clone)]
+pub(super) struct Unmerged {
+    pub(super) weight: Tensor,
+    pub(super) bias: Option<Tensor>,
 }
 
 impl Slot {
@@ -112,6 +122,12 @@ impl Adapters {
         let scale = scale.map(|scale| scale.detach().into_cell(false)).transpose()?;
         self.write().input_scale = scale;
         Ok(())
+    }
+
+    /// Notes that the model uses the layer's weight elsewhere too, in a way that is no layer of its own:
+    /// `what` names it. [`Lora::merge`](super::Lora::merge) refuses to change such a weight.
+    pub fn set_shared(&self, what: &str) {
+        self.write().shared = Some(what.to_string());
     }
 
     /// The simulated rounding of the layer.
@@ -261,8 +277,8 @@ impl Adapters {
             visitor.buffer("", scale);
         }
         let simulated = slot.simulated.as_ref().map(|simulated| Arc::new(simulated.replaced(visitor)));
-        let (active, unmerged) = (slot.active, slot.unmerged.clone());
-        let copy = Slot { adapters, active, unmerged, input_scale, simulated, measured: None };
+        let (active, unmerged, shared) = (slot.active, slot.unmerged.clone(), slot.shared.clone());
+        let copy = Slot { adapters, active, unmerged, shared, input_scale, simulated, measured: None };
         Adapters(Arc::new(RwLock::new(copy)))
     }
 }
@@ -273,6 +289,29 @@ impl fmt::Debug for Adapters {
     }
 }
 
+/// The name of a tensor in the module at a path.
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
+}
+
+/// The tensors of a model, by name and by id.
+#[derive(Default)]
+pub(super) struct Tensors {
+    by_name: HashMap<String, Tensor>,
+    by_id: HashMap<u64, Vec<String>>,
+}
+
+impl Tensors {
+    pub(super) fn new(entries: Vec<Entry>) -> Tensors {
+        let mut tensors = Tensors::default();
+        for Entry { name, tensor, .. } in entries {
+            tensors.by_id.entry(tensor.id()).or_default().push(name.clone());
+            tensors.by_name.insert(name, tensor);
+        }
+        tensors
+    }
+}
+
 /// A layer with a place for adapters, found in a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
@@ -280,11 +319,37 @@ pub(crate) struct Host {
     pub(crate) slot: Adapters,
     pub(crate) weight: Tensor,
     pub(crate) kind: LayerKind,
+    /// The layer's bias, as far as it has that name.
+    pub(super) bias: Option<Tensor>,
+    /// The other uses of the weight.
+    pub(super) uses: Vec<String>,
 }
 
 impl Host {
     fn new(path: &str, slot: &Adapters, weight: &Tensor, kind: LayerKind) -> Host {
-        Host { path: path.to_string(), slot: slot.clone(), weight: weight.clone(), kind }
+        let uses = slot.read().shared.iter().cloned().collect();
+        Host { path: path.to_string(), slot: slot.clone(), weight: weight.clone(), kind, bias: None, uses }
+    }
+
+    /// Finds the layer's bias and the other uses of its weight among the tensors of the model. `paths` are
+    /// all paths of the layer.
+    pub(super) fn look_around(&mut self, model: &Tensors, paths: &[String]) {
+        let weights: Vec<String> = paths.iter().map(|path| joined(path, "weight")).collect();
+        self.bias = paths.iter().find_map(|path| model.by_name.get(&joined(path, "bias")).cloned());
+        let same = model.by_id.get(&self.weight.id()).into_iter().flatten();
+        self.uses.extend(same.filter(|name| !weights.contains(name)).cloned());
+    }
+
+    /// An error if the model uses the weight elsewhere, where the adapter has no part.
+    #[track_caller]
+    pub(super) fn require_unshared(&self) -> Result<()> {
+        let Some(first) = self.uses.first() else { return Ok(()) };
+        let message = format!(
+            "merge: the weight of {} is also that of {first}, where the adapter has no part: the model would answer in another way than with the \
+             adapter. Leave it unmerged, or change both by merge_with and MergeOptions::shared",
+            self.path
+        );
+        Err(Error::invalid(OP, message))
     }
 
     /// An error unless no adapter is merged into the weight.
