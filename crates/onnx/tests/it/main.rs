@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_files;
+mod budget;
 mod build;
 mod downloaded;
 mod export;
@@ -11,6 +12,7 @@ mod models;
 mod quantized;
 mod rewrites;
 mod round_trip;
+mod runtime;
 mod semantics;
 mod training;
 

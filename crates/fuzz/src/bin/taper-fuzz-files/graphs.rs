@@ -216,11 +216,11 @@ fn attribute(rng: &mut Rng, name: &str, letter: u8, shape: &[i64], depth: usize)
             8
         }
         b't' => {
-            made.t = Some(tensor(rng, "t", b'*', &[1]));
+            made.t = Some(Box::new(tensor(rng, "t", b'*', &[1])));
             4
         }
         _ => {
-            made.g = Some(graph(rng, &[], depth.saturating_sub(1)));
+            made.g = Some(Box::new(graph(rng, &[], depth.saturating_sub(1))));
             5
         }
     };
@@ -408,7 +408,7 @@ fn fault(rng: &mut Rng, model: &mut ModelProto) {
                 let made = AttributeProto {
                     name: Some("then_branch".into()),
                     r#type: Some(5),
-                    g: Some(inner),
+                    g: Some(Box::new(inner)),
                     ..Default::default()
                 };
                 let outer = NodeProto {
