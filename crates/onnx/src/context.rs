@@ -158,7 +158,9 @@ impl<'a> Context<'a> {
     pub(crate) fn changeable_sequence(&self) -> Result<Vec<Value>> {
         match self.owned.take() {
             Some(Value::Sequence(list)) => Ok(Arc::unwrap_or_clone(list)),
-            Some(Value::Tensor(_) | Value::Host(_) | Value::Nothing) | None => Ok((**self.sequence(0)?).clone()),
+            Some(Value::Tensor(_) | Value::Host(_) | Value::Nothing) | None => {
+                Ok((**self.sequence(0)?).clone())
+            }
         }
     }
 
@@ -352,7 +354,10 @@ impl<'a> Context<'a> {
     }
 
     /// What `read` makes of the node's attributes, which is kept for later runs.
-    pub(crate) fn parsed<T: Send + Sync + 'static>(&self, read: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    pub(crate) fn parsed<T: Send + Sync + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
         if let Some(kept) = self.node.parsed.get()
             && let Ok(kept) = kept.clone().downcast::<T>()
         {

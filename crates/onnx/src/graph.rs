@@ -474,9 +474,13 @@ impl<'a> Compiler<'a> {
     ) -> Result<(Vec<Node>, Constants)> {
         self.count_steps(nodes.len())?;
         for node in nodes {
-            let texts: usize = node.input.iter().chain(&node.output).map(|name| size_of::<String>() + name.len()).sum();
-            let lists: usize =
-                node.attribute.iter().map(|a| size_of::<Attribute>() + 4 * a.floats.len() + 8 * a.ints.len()).sum();
+            let texts: usize =
+                node.input.iter().chain(&node.output).map(|name| size_of::<String>() + name.len()).sum();
+            let lists: usize = node
+                .attribute
+                .iter()
+                .map(|a| size_of::<Attribute>() + 4 * a.floats.len() + 8 * a.ints.len())
+                .sum();
             let bytes = NODE_BYTES + 3 * texts + 2 * lists;
             let what = || format!("a node {} once it is compiled", node.op_type.as_deref().unwrap_or(""));
             self.external.meter.charge(bytes as u64, &what())?;
@@ -706,7 +710,8 @@ impl<'a> Compiler<'a> {
         });
         let value = |name: &&'a str| {
             let attribute = bound.get(name)?;
-            let is_large = attribute.t.is_some() || attribute.g.is_some() || attribute.sparse_tensor.is_some();
+            let is_large =
+                attribute.t.is_some() || attribute.g.is_some() || attribute.sparse_tensor.is_some();
             let is_large = is_large || !attribute.graphs.is_empty() || !attribute.tensors.is_empty();
             Some(if is_large {
                 Argument::Address(std::ptr::from_ref(*attribute) as usize)
@@ -717,7 +722,8 @@ impl<'a> Compiler<'a> {
             })
         };
         let arguments = read.iter().map(value).collect();
-        let mut versions: Vec<(String, i64)> = opsets.iter().map(|(name, &version)| (name.clone(), version)).collect();
+        let mut versions: Vec<(String, i64)> =
+            opsets.iter().map(|(name, &version)| (name.clone(), version)).collect();
         versions.sort_unstable();
         Body { function: address, versions, arguments }
     }

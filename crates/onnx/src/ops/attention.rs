@@ -207,7 +207,7 @@ fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
 /// broadcast; numbers beyond those of the angles stay. A pair is of neighbours if `interleaved`, or of a number
 /// and the one `half` after it.
 pub(super) fn rotated(x: &Tensor, cos: &Tensor, sin: &Tensor, interleaved: bool) -> Result<Tensor> {
-    let (size, half) = (x.dims()[3], cos.dims()[3]);
+    let (size, half) = (x.dims()[3], cos.dims().last().copied().unwrap_or(0));
     let turned = (2 * half).min(size);
     let part = x.narrow(-1, 0, turned)?;
     let (a, b) = if interleaved {
@@ -224,5 +224,9 @@ pub(super) fn rotated(x: &Tensor, cos: &Tensor, sin: &Tensor, interleaved: bool)
     } else {
         Tensor::concat(&[real, imaginary], -1)?
     };
-    if turned == size { Ok(rotated) } else { Tensor::concat(&[rotated, x.narrow(-1, turned, size - turned)?], -1) }
+    if turned == size {
+        Ok(rotated)
+    } else {
+        Tensor::concat(&[rotated, x.narrow(-1, turned, size - turned)?], -1)
+    }
 }

@@ -198,12 +198,20 @@ fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
     for (region, &image) in regions.chunks_exact(4).zip(&images) {
         let [left, top, right, bottom] = [0, 1, 2, 3].map(|k| region[k] * scale - offset);
         let least = if half { f64::NEG_INFINITY } else { 1.0 };
-        let lines = |start: f64, end: f64, cells: usize, size: usize| -> Vec<Vec<Line>> {
+        let steps = |start: f64, end: f64, cells: usize| {
             let length = (end - start).max(least) / cells as f64;
             let steps = (length.ceil().max(0.0) as usize).min(MAX_SAMPLES);
-            let count = if ratio > 0 { ratio } else { steps };
+            (length, if ratio > 0 { ratio } else { steps })
+        };
+        if maximum {
+            let (y, x) = (steps(top, bottom, rows).1, steps(left, right, columns).1);
+            c.table_len(&[4, rows * y, columns * x])?;
+        }
+        let lines = |start: f64, end: f64, cells: usize, size: usize| -> Vec<Vec<Line>> {
+            let (length, count) = steps(start, end, cells);
             let samples = |cell| Samples { start: start + cell as f64 * length, length, count };
-            let lines = |samples: Samples| if maximum { samples.each(size) } else { vec![samples.mean(size)] };
+            let lines =
+                |samples: Samples| if maximum { samples.each(size) } else { vec![samples.mean(size)] };
             (0..cells).map(|cell| lines(samples(cell))).collect()
         };
         let (vertical, horizontal) = (lines(top, bottom, rows, height), lines(left, right, columns, width));

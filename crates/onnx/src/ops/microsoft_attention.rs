@@ -23,10 +23,27 @@ pub(crate) const TABLE: &[Row] = &[
     (DOMAIN, "RotaryEmbedding", 1, rotary),
 ];
 
+/// The greatest number of heads, so that sums and products of it are numbers.
+const MAX_HEADS: usize = 1 << 16;
+
+/// Refuses inputs from `first` on, and attributes other than 0, that change the results and are not supported.
+pub(super) fn refuse(c: &Context<'_>, first: usize, attributes: &[&str]) -> Result<()> {
+    if let Some(input) = (first..c.input_count()).find(|&input| c.input(input).is_some()) {
+        return Err(c.error(format!("input {input} is not supported; export the model without it")));
+    }
+    for name in attributes {
+        if c.int_or(name, 0)? != 0 {
+            return Err(c.error(format!("{name} is not supported; export the model without it")));
+        }
+    }
+    Ok(())
+}
+
 /// A number of heads, an attribute.
 fn heads(c: &Context<'_>, name: &str) -> Result<usize> {
-    let count = c.int(name)?.and_then(|count| usize::try_from(count).ok()).filter(|&count| count > 0);
-    count.ok_or_else(|| c.error(format!("{name} is missing, or not above 0")))
+    let count = c.int(name)?.and_then(|count| usize::try_from(count).ok());
+    let count = count.filter(|count| (1..=MAX_HEADS).contains(count));
+    count.ok_or_else(|| c.error(format!("{name} is missing, or not from 1 to {MAX_HEADS}")))
 }
 
 /// `[N, T, heads·size]` as `[N, heads, T, size]`; four axes are such already.
@@ -80,7 +97,9 @@ fn mask(c: &Context<'_>, at: usize, query: &Tensor, total: usize) -> Result<Opti
     let before = |ends: &Tensor| key()?.lt(&ends.reshape([n, 1])?);
     let seen = match mask.dims() {
         &[own, keys] if own == n && keys == total => mask.ne_scalar(0).reshape([n, 1, 1, total])?,
-        &[own, steps, keys] if own == n && keys == total => mask.ne_scalar(0).reshape([n, 1, steps, total])?,
+        &[own, steps, keys] if own == n && keys == total => {
+            mask.ne_scalar(0).reshape([n, 1, steps, total])?
+        }
         &[count] if count == n => before(&mask)?.reshape([n, 1, 1, total])?,
         &[count] if count == 2 * n => {
             let (ends, starts) = (mask.narrow(0, 0, n)?, mask.narrow(0, n, n)?.reshape([n, 1])?);
@@ -129,6 +148,7 @@ fn after(past: Option<&Tensor>, now: Tensor) -> Result<Tensor> {
 
 /// Attention of queries, keys and values that are given, or packed into one or two inputs, with biases.
 fn multi_head(c: &Context<'_>) -> Result<Vec<Value>> {
+    refuse(c, 8, &[])?;
     let count = heads(c, "num_heads")?;
     let query = c.tensor(0)?;
     let (key, value) = (c.optional_tensor(1)?, c.optional_tensor(2)?);
@@ -151,7 +171,8 @@ fn multi_head(c: &Context<'_>) -> Result<Vec<Value>> {
             start += count * size;
         }
     }
-    let (key, value) = (after(c.optional_tensor(6)?.as_ref(), key)?, after(c.optional_tensor(7)?.as_ref(), value)?);
+    let (key, value) =
+        (after(c.optional_tensor(6)?.as_ref(), key)?, after(c.optional_tensor(7)?.as_ref(), value)?);
     let (steps, total) = (query.dims()[2], key.dims()[2]);
     let mut share = sum(mask(c, 4, &query, total)?, c.optional_tensor(5)?)?;
     let causal = c.flag("unidirectional", false)?;
@@ -166,6 +187,7 @@ fn multi_head(c: &Context<'_>) -> Result<Vec<Value>> {
 
 /// Attention whose queries, keys and values are one product of the input with a weight.
 fn projected(c: &Context<'_>) -> Result<Vec<Value>> {
+    refuse(c, 6, &["do_rotary", "past_present_share_buffer"])?;
     let projections = c.tensor(0)?.matmul(&c.tensor(1)?)?;
     let projections = match c.optional_tensor(2)? {
         Some(bias) => projections.add(&bias)?,
@@ -176,6 +198,7 @@ fn projected(c: &Context<'_>) -> Result<Vec<Value>> {
 
 /// [`projected`] with an input and a weight of 8-bit integers.
 fn quantized(c: &Context<'_>) -> Result<Vec<Value>> {
+    refuse(c, 9, &["do_rotary", "past_present_share_buffer"])?;
     let x = centred(c, 0, 6, |_| 0)?.to_dtype(DType::F32)?;
     let weight = centred(c, 1, 7, |x| x.rank().saturating_sub(1))?.to_dtype(DType::F32)?;
     let scale = c.tensor(3)?.mul(&c.tensor(4)?)?;
@@ -185,7 +208,11 @@ fn quantized(c: &Context<'_>) -> Result<Vec<Value>> {
 
 /// Attention of projections `[N, T, queries + keys + values]`. The numbers are those of the inputs with the
 /// mask, with keys and values of before, and with a share in the scores.
-fn of_projections(c: &Context<'_>, projections: &Tensor, [of_mask, of_past, of_share]: [usize; 3]) -> Result<Vec<Value>> {
+fn of_projections(
+    c: &Context<'_>,
+    projections: &Tensor,
+    [of_mask, of_past, of_share]: [usize; 3],
+) -> Result<Vec<Value>> {
     let count = heads(c, "num_heads")?;
     let width = projections.dims().last().copied().unwrap_or(0);
     let sizes = match c.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) {
@@ -220,14 +247,17 @@ fn of_projections(c: &Context<'_>, projections: &Tensor, [of_mask, of_past, of_s
 }
 
 /// The rows of a cache of angles at positions `[N, T]`: `[N, 1, T, half]`.
-fn angles(cache: &Tensor, positions: &Tensor) -> Result<Tensor> {
-    let &[n, t] = positions.dims() else { return Ok(cache.clone()) };
-    let half = cache.dims().get(1).copied().unwrap_or(0);
+fn angles(c: &Context<'_>, cache: &Tensor, positions: &Tensor) -> Result<Tensor> {
+    let (&[n, t], &[_, half]) = (positions.dims(), cache.dims()) else {
+        let message = format!("positions {} and angles {}", positions.shape(), cache.shape());
+        return Err(c.error(message + "; they are [N, T] and [positions, half a head]"));
+    };
     cache.index_select(0, &positions.flatten_all())?.reshape([n, 1, t, half])
 }
 
 /// Pairs of numbers turned by the angles of their positions.
 fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
+    refuse(c, 4, &["is_packed_batching"])?;
     let (input, cos, sin) = (c.tensor(0)?, c.tensor(2)?, c.tensor(3)?);
     let half = cos.dims().get(1).copied().unwrap_or(0);
     let count = match (c.int_or("num_heads", 0)?, input.dims()) {
@@ -245,7 +275,7 @@ fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
         // The position of the first step.
         positions = positions.reshape([1, 1])?.add(&line(c, steps)?)?.expand([n, steps])?;
     }
-    let (cos, sin) = (angles(&cos, &positions)?, angles(&sin, &positions)?);
+    let (cos, sin) = (angles(c, &cos, &positions)?, angles(c, &sin, &positions)?);
     let mut y = rotated(&x, &cos, &sin, c.flag("interleaved", false)?)?;
     let scale = c.number_or("scale", 1.0)?;
     if scale != 1.0 {
@@ -255,10 +285,17 @@ fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// The cache with rows at positions `[N, T]` replaced; it is made longer where it is too short.
-fn cached(past: Option<&Tensor>, now: &Tensor, positions: &Tensor, length: usize) -> Result<Tensor> {
+fn cached(
+    c: &Context<'_>,
+    past: Option<&Tensor>,
+    now: &Tensor,
+    positions: &Tensor,
+    length: usize,
+) -> Result<Tensor> {
     let &[n, groups, steps, size] = now.dims() else { return Ok(now.clone()) };
     let mut cache = match past {
-        Some(past) => past.clone(),
+        Some(past) if past.rank() == 4 => past.clone(),
+        Some(past) => return Err(c.error(format!("a cache {}; it is [N, heads, T, size]", past.shape()))),
         None => Tensor::zeros([n, groups, 0, size], (now.dtype(), &now.device()))?,
     };
     let more = length.saturating_sub(cache.dims()[2]);
@@ -271,6 +308,12 @@ fn cached(past: Option<&Tensor>, now: &Tensor, positions: &Tensor, length: usize
 /// Attention of grouped heads with a cache, in which each sequence has its own length: `seqlens_k` is one less
 /// than the number of its keys, those of now among them.
 fn group_query(c: &Context<'_>) -> Result<Vec<Value>> {
+    refuse(c, 16, &["kv_cache_bit_width", "qk_output", "sliding_window_cache"])?;
+    if c.input(12).is_some() || c.input(13).is_some() || !c.flag("causal", true)? {
+        return Err(
+            c.error("caches of integers and causal = 0 are not supported; export the model without them")
+        );
+    }
     let (count, groups) = (heads(c, "num_heads")?, heads(c, "kv_num_heads")?);
     let input = c.tensor(0)?;
     let [query, key, value] = match (c.optional_tensor(1)?, c.optional_tensor(2)?) {
@@ -297,10 +340,23 @@ fn group_query(c: &Context<'_>) -> Result<Vec<Value>> {
         _ => return Err(c.error(format!("seqlens_k has not one number for each of {n} sequences"))),
     };
     let positions = starts.add(&line(c, steps)?.unsqueeze(0)?)?;
+    let epsilon = c.number_or("qk_norm_epsilon", 1e-6)?;
+    for (x, weight, name) in [(&mut query, 14, "q_norm_epsilon"), (&mut key, 15, "k_norm_epsilon")] {
+        if let Some(weight) = c.optional_tensor(weight)? {
+            let epsilon = c.number_or(name, epsilon)?;
+            *x = nn::functional::rms_norm(x, weight.shape(), Some(&weight), Some(epsilon))?;
+        }
+    }
     if c.flag("do_rotary", false)? {
-        let given = c.optional_tensor(9)?.map(|given| given.to_dtype(c.index_dtype())).transpose()?;
-        let at = given.as_ref().unwrap_or(&positions);
-        let (cos, sin) = (angles(&c.tensor(7)?, at)?, angles(&c.tensor(8)?, at)?);
+        let at = match c.optional_tensor(9)? {
+            // Of a prompt only the first one counts.
+            Some(given) if is_prompt => {
+                positions.add(&given.flatten_all().narrow(0, 0, 1)?.to_dtype(c.index_dtype())?)?
+            }
+            Some(given) => given.to_dtype(c.index_dtype())?,
+            None => positions.clone(),
+        };
+        let (cos, sin) = (angles(c, &c.tensor(7)?, &at)?, angles(c, &c.tensor(8)?, &at)?);
         let interleaved = c.flag("rotary_interleaved", false)?;
         query = rotated(&query, &cos, &sin, interleaved)?;
         key = rotated(&key, &cos, &sin, interleaved)?;
@@ -313,9 +369,10 @@ fn group_query(c: &Context<'_>) -> Result<Vec<Value>> {
         Some(past) if n == 1 && past.dims().get(2) == Some(&(total - steps)) => {
             Tensor::concat(&[past.clone(), now.clone()], 2)
         }
-        past => cached(past, now, &positions, length),
+        past => cached(c, past, now, &positions, length),
     };
-    let (present_key, present_value) = (present(past_key.as_ref(), &key)?, present(past_value.as_ref(), &value)?);
+    let (present_key, present_value) =
+        (present(past_key.as_ref(), &key)?, present(past_value.as_ref(), &value)?);
     let (key, value) = (present_key.narrow(2, 0, total)?, present_value.narrow(2, 0, total)?);
     let window = c.int_or("local_window_size", -1)?;
     let bias = c.optional_tensor(10)?;
@@ -376,7 +433,9 @@ fn capped(
 /// leaves.
 fn embedded(c: &Context<'_>) -> Result<Vec<Value>> {
     let words = c.tensor(0)?.to_dtype(c.index_dtype())?;
-    let &[n, steps] = words.dims() else { return Err(c.error(format!("words {}; they are [N, T]", words.shape()))) };
+    let &[n, steps] = words.dims() else {
+        return Err(c.error(format!("words {}; they are [N, T]", words.shape())));
+    };
     let read = |table: usize, index: &Tensor| -> Result<Tensor> {
         let table = c.tensor(table)?;
         let width = table.dims().last().copied().unwrap_or(0);

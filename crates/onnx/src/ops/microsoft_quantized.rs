@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use tensor_core::{Affine, AffineBits, DType, Device, Result, Shape, Tensor};
 
 use super::{
-    Row, one,
+    Row,
+    microsoft_attention::refuse,
+    one,
     pool::averaged,
     quantized::{COLUMN, ROW, along, centred, rounded, through_u8},
 };
@@ -31,9 +33,7 @@ pub(crate) const TABLE: &[Row] = &[
     (DOMAIN, "QLinearLeakyRelu", 1, |c| unary(c, |c, x| Ok(x.leaky_relu(c.number_or("alpha", 0.01)?)))),
     (DOMAIN, "QLinearMul", 1, |c| binary(c, Tensor::mul)),
     (DOMAIN, "QLinearSigmoid", 1, |c| unary(c, |_, x| Ok(x.sigmoid()))),
-    (DOMAIN, "QLinearSoftmax", 1, |c| {
-        unary(c, |c, x| x.softmax(c.axis_or("axis", -1, x.rank())? as isize))
-    }),
+    (DOMAIN, "QLinearSoftmax", 1, |c| unary(c, |c, x| x.softmax(c.axis_or("axis", -1, x.rank())? as isize))),
     (DOMAIN, "QLinearWhere", 1, select),
 ];
 
@@ -134,6 +134,7 @@ struct Kept(Mutex<Option<(Device, Vec<u64>, Tensor)>>);
 /// `block_size` numbers of a row. The weight stays packed: the product decodes it where it reads it.
 fn matmul_of_few_bits(c: &Context<'_>) -> Result<Vec<Value>> {
     let inputs = [c.tensor(1)?, c.tensor(2)?].into_iter().chain(c.optional_tensor(3)?).collect::<Vec<_>>();
+    refuse(c, 6, &["weight_prepacked"])?;
     if c.input(4).is_some() {
         return Err(c.error("g_idx, an order of the blocks, is not supported; export the model without it"));
     }
@@ -168,8 +169,8 @@ fn matmul_of_few_bits(c: &Context<'_>) -> Result<Vec<Value>> {
 /// The weight of [`matmul_of_few_bits`] as a tensor in blocks, `[N, blocks·block_size]`.
 fn unpacked(c: &Context<'_>) -> Result<Tensor> {
     let size = |name: &str, default: i64| -> Result<usize> {
-        let size = usize::try_from(c.int_or(name, default)?).ok().filter(|&size| size > 0);
-        size.ok_or_else(|| c.error(format!("{name} is missing, or not above 0")))
+        let size = i32::try_from(c.int_or(name, default)?).ok().filter(|&size| size > 0);
+        size.map(|size| size as usize).ok_or_else(|| c.error(format!("{name} is missing, or no size")))
     };
     let (rows, columns) = (size("N", 0)?, size("K", 0)?);
     let (bits, block) = (size("bits", 4)?, size("block_size", 0)?);
@@ -204,7 +205,8 @@ fn unpacked(c: &Context<'_>) -> Result<Tensor> {
                 Some(f32::from(byte >> (number % 8) & (u8::MAX >> (8 - bits))))
             };
             let found: Option<Vec<f32>> = (0..scale.len()).map(at).collect();
-            found.ok_or_else(|| c.error(format!("zero points {:?} for {blocks} blocks a row", zero.dims())))?
+            found
+                .ok_or_else(|| c.error(format!("zero points {:?} for {blocks} blocks a row", zero.dims())))?
         }
     };
     if zero.len() != scale.len() {

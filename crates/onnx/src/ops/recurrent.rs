@@ -280,7 +280,8 @@ fn note(
     states: &States,
     direction: &Direction,
 ) -> Result<()> {
-    let (of_input, of_state) = (in_order(&direction.of_input, 0, order)?, in_order(&direction.of_state, 0, order)?);
+    let (of_input, of_state) =
+        (in_order(&direction.of_input, 0, order)?, in_order(&direction.of_state, 0, order)?);
     let biases = match &direction.biases {
         Some((of_input, of_state)) => Some((in_order(of_input, 0, order)?, in_order(of_state, 0, order)?)),
         None => None,
@@ -296,7 +297,12 @@ fn note(
         RecurrentCell::Gru => "gru",
     };
     let reverse = Argument::Int(i64::from(direction.reverse));
-    traced_results("recurrent", &inputs, &outputs, vec![("cell", Argument::Text(name)), ("reverse", reverse)]);
+    traced_results(
+        "recurrent",
+        &inputs,
+        &outputs,
+        vec![("cell", Argument::Text(name)), ("reverse", reverse)],
+    );
     Ok(())
 }
 

@@ -163,9 +163,10 @@ impl Forest {
     /// The results of rows of `width` numbers each, by several threads if there are many.
     fn rows(&self, rows: &[f64], width: usize, results: &mut [f64]) -> Result<()> {
         let one = |(row, results): (&[f64], &mut [f64])| {
-            results.chunks_exact_mut(self.targets).zip(row.chunks_exact(width)).try_for_each(
-                |(results, row)| self.row(row, results),
-            )
+            results
+                .chunks_exact_mut(self.targets)
+                .zip(row.chunks_exact(width))
+                .try_for_each(|(results, row)| self.row(row, results))
         };
         let count = results.len() / self.targets;
         let useful = count.saturating_mul(self.roots.len()) / PATHS_PER_THREAD;

@@ -94,7 +94,8 @@ fn bodies_are_shared_by_calls_with_equal_attributes_alone() {
         ..Default::default()
     };
     let leaky = NodeProto { attribute: vec![refers("alpha", "slope")], ..node("LeakyRelu", &["a"], &["b"]) };
-    let outer = NodeProto { attribute: vec![refers("slope", "slope")], ..node_of("own", "Leaky", &["a"], &["b"]) };
+    let outer =
+        NodeProto { attribute: vec![refers("slope", "slope")], ..node_of("own", "Leaky", &["a"], &["b"]) };
     let call = |value: f32, y: &str| NodeProto {
         attribute: vec![slope(value)],
         ..node_of("own", "Outer", &["x"], &[y])
@@ -126,7 +127,8 @@ fn sparse_tensors_are_bounded_by_the_size_of_the_file() {
     let x = Tensor::zeros([3], &backend_cpu::cpu()).unwrap();
     assert_eq!(net.run([("x", &x)]).unwrap().tensor("y").unwrap().to_vec::<f32>().unwrap(), [0.0, 3.0, 0.0]);
     // A file that is trusted may have more.
-    let options = LoadOptions { budget: Budget { base_bytes: 1 << 26, ..Budget::default() }, ..Default::default() };
+    let options =
+        LoadOptions { budget: Budget { base_bytes: 1 << 26, ..Budget::default() }, ..Default::default() };
     Model::from_bytes_with(file(1 << 20), &backend_cpu::cpu(), options).unwrap();
 }
 
@@ -210,7 +212,12 @@ fn texts_that_double_are_refused() {
     };
     beyond_budget(net.run([("x", Value::from(text("abcd")))]), &["StringConcat"]);
     // Ten thousand copies of a text of a megabyte.
-    let expand = graph(vec![node("Expand", &["x", "n"], &["y"])], &["x"], &["y"], vec![integers("n", &[1], &[10_000])]);
+    let expand = graph(
+        vec![node("Expand", &["x", "n"], &["y"])],
+        &["x"],
+        &["y"],
+        vec![integers("n", &[1], &[10_000])],
+    );
     let net = load(bytes(expand)).unwrap();
     beyond_budget(net.run([("x", Value::from(text(&"a".repeat(1 << 20))))]), &["Expand"]);
     // A loop that makes a text anew in each iteration has only the last one.
@@ -221,7 +228,8 @@ fn texts_that_double_are_refused() {
         vec![],
     );
     let repeat = with_graph(node("Loop", &["count", "", "x"], &["y"]), "body", body);
-    let net = load(bytes(graph(vec![repeat], &["x"], &["y"], vec![integers("count", &[], &[3000])]))).unwrap();
+    let net =
+        load(bytes(graph(vec![repeat], &["x"], &["y"], vec![integers("count", &[], &[3000])]))).unwrap();
     net.run([("x", Value::from(text(&"a".repeat(100_000))))]).unwrap();
 }
 

@@ -6,6 +6,7 @@ mod budget;
 mod build;
 mod downloaded;
 mod export;
+mod export_loaded;
 mod export_operations;
 mod export_rows;
 mod models;

@@ -88,9 +88,26 @@ fn every_case_is_in_a_family() {
 }
 
 const FAMILIES: &[&str] = &[
-    "attention", "bias_gelu", "conv_transpose", "dynamic_quantize", "embed", "group_query", "loop", "matmul",
-    "multi_head", "n_bits", "qattention", "qgemm", "qlinear", "quantized_lstm", "range", "resize", "roi_align",
-    "rotary", "slice", "trees",
+    "attention",
+    "bias_gelu",
+    "conv_transpose",
+    "dynamic_quantize",
+    "embed",
+    "group_query",
+    "loop",
+    "matmul",
+    "multi_head",
+    "n_bits",
+    "qattention",
+    "qgemm",
+    "qlinear",
+    "quantized_lstm",
+    "range",
+    "resize",
+    "roi_align",
+    "rotary",
+    "slice",
+    "trees",
 ];
 
 #[test]
