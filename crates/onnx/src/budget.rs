@@ -16,9 +16,9 @@ use crate::proto::{
     StringStringEntryProto, TensorProto, TypeProto, ValueInfoProto,
 };
 
-/// Bounds of what a file may ask for, in [`LoadOptions`](crate::LoadOptions). They are tied to the file's size,
-/// so that a small file cannot take much memory; a file beyond them is refused with an error that names this
-/// type.
+/// Bounds of what a file may ask for, in [`LoadOptions`](crate::LoadOptions). They are tied to the file's
+/// size, so that a small file cannot take much memory; a file beyond them is refused with an error that names
+/// this type.
 ///
 /// Loading counts decoded messages, compiled nodes, and tensors on the host; each run counts texts and tables
 /// on the host. A tensor on the device is bounded by the device's own limit
@@ -39,7 +39,8 @@ pub struct Budget {
     /// The further bytes of memory for each byte of the file, of its files with external data, and of texts
     /// that a run is given; 64 by default.
     pub bytes_per_byte: u64,
-    /// The greatest number of nodes of a model, with its functions counted at every call; 4 million by default.
+    /// The greatest number of nodes of a model, with its functions counted at every call; 4 million by
+    /// default.
     pub nodes: usize,
 }
 

@@ -154,7 +154,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The values of the first input, a sequence, to change; they are copied only if others read them as well.
+    /// The values of the first input, a sequence, to change; they are copied only if others read them as
+    /// well.
     pub(crate) fn changeable_sequence(&self) -> Result<Vec<Value>> {
         match self.owned.take() {
             Some(Value::Sequence(list)) => Ok(Arc::unwrap_or_clone(list)),

@@ -27,8 +27,8 @@ const ELEMENTS_MAX: usize = if usize::BITS == 64 { usize::MAX >> 16 } else { usi
 /// The bytes of an element on the host while it is read: its number, and the scalar that it was before.
 const HOST_ELEMENT_BYTES: usize = 24;
 
-/// The folder for external data: the model's, or none for a model from bytes. Also the memory that loading may
-/// still take.
+/// The folder for external data: the model's, or none for a model from bytes. Also the memory that loading
+/// may still take.
 #[derive(Debug, Default)]
 pub(crate) struct External {
     folder: Option<PathBuf>,

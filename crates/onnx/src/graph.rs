@@ -8,7 +8,7 @@ use std::{
 };
 
 use prost::Message;
-use tensor_core::{Error, Result};
+use tensor_core::{DType, Error, Result};
 
 use crate::{
     attribute::Attribute,
@@ -23,8 +23,8 @@ use crate::{
 
 /// The greatest nesting depth of graphs and functions.
 const MAX_DEPTH: usize = 48;
-/// The memory of a compiled node beside its names, in bytes, while its graph is rewritten: its lists of slots,
-/// the table of its attributes, and its places in the tables of the graph.
+/// The memory of a compiled node beside its names, in bytes, while its graph is rewritten: its lists of
+/// slots, the table of its attributes, and its places in the tables of the graph.
 const NODE_BYTES: usize = 768;
 /// The number of elements up to which integers and booleans are stored on the host as well.
 pub(crate) const HOST_ELEMENTS: usize = 1024;
@@ -460,6 +460,9 @@ impl<'a> Compiler<'a> {
         if host {
             return Ok(Constant::Host(Arc::new(stored.to_host_within(&self.external.meter)?)));
         }
+        // A function has a copy of its constants for each set of attributes.
+        let size = stored.data_type.dtype().map_or(1, DType::size);
+        self.external.meter.charge_list(count, size, &format!("the tensor \"{name}\""))?;
         let buffer = !float || used.is_some_and(|uses| uses.all_statistics);
         let role = if buffer { WeightRole::Buffer } else { WeightRole::Parameter };
         Ok(Constant::Weight(self.weights.add(name, stored, role)))

@@ -21,7 +21,7 @@
 //! | a file as a module | [`Model`] |
 //! | [`Value`], [`HostTensor`], [`Outputs`] | inputs and outputs |
 //! | [`Registry`], [`Context`] | your own operators |
-//! | options for loading: rewrites of the graph, bounds of memory | [`LoadOptions`], [`Rewrites`], [`Budget`] |
+//! | options for loading: rewrites, bounds of memory | [`LoadOptions`], [`Rewrites`], [`Budget`] |
 //! | a module as a file | [`export()`], [`export_with`], [`Export`] |
 //! | the messages of a file | [`proto`] |
 //!

@@ -203,9 +203,9 @@ fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
     one(if input.rank() == 3 { y.transpose(1, 2)?.reshape(input.dims())? } else { y })
 }
 
-/// Heads `[N, heads, T, size]` with pairs of numbers turned by angles, whose cosines and sines `[N, 1, T, half]`
-/// broadcast; numbers beyond those of the angles stay. A pair is of neighbours if `interleaved`, or of a number
-/// and the one `half` after it.
+/// Heads `[N, heads, T, size]` with pairs of numbers turned by angles, whose cosines and sines `[N, 1, T,
+/// half]` broadcast; numbers beyond those of the angles stay. A pair is of neighbours if `interleaved`, or of
+/// a number and the one `half` after it.
 pub(super) fn rotated(x: &Tensor, cos: &Tensor, sin: &Tensor, interleaved: bool) -> Result<Tensor> {
     let (size, half) = (x.dims()[3], cos.dims().last().copied().unwrap_or(0));
     let turned = (2 * half).min(size);

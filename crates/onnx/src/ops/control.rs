@@ -73,15 +73,16 @@ fn loop_(c: &Context<'_>) -> Result<Vec<Value>> {
     Ok(carried)
 }
 
-/// The inputs of a loop's body: the iteration's number, the condition, and the values of the iteration before.
+/// The inputs of a loop's body: the iteration's number, the condition, and the values of the iteration
+/// before.
 fn of_iteration(iteration: i64, carried: Vec<Value>) -> Vec<Option<Value>> {
     let number = Value::from(HostTensor::integer(iteration));
     [number, HostTensor::truth(true).into()].into_iter().chain(carried).map(Some).collect()
 }
 
-/// The scan outputs of a body that never runs: no elements along `axes`, and the element types and other sizes
-/// that the body's outputs from `first` on declare. What they do not declare is found by building the body once
-/// with these inputs, which computes nothing; a body that fails for them leaves sizes of 0 and f32.
+/// The scan outputs of a body that never runs: no elements along `axes`, and the element types and other
+/// sizes that the body's outputs from `first` on declare. What they do not declare is found by building the
+/// body once with these inputs, which computes nothing; a body that fails for them leaves sizes of 0 and f32.
 fn empty_scans(
     c: &Context<'_>,
     body: &Graph,

@@ -125,8 +125,8 @@ impl Samples {
         (0..self.count).map(|k| self.start + (k as f64 + 0.5) * self.length / self.count as f64)
     }
 
-    /// The pixels that the mean of the samples reads. Samples that share a pixel are one term, so that there are
-    /// at most as many terms as pixels.
+    /// The pixels that the mean of the samples reads. Samples that share a pixel are one term, so that there
+    /// are at most as many terms as pixels.
     fn mean(&self, size: usize) -> Line {
         let found: Vec<(usize, f64)> = self.places().filter_map(|place| neighbours(place, size)).collect();
         let (Some(&(a, _)), Some(&(b, _))) = (found.first(), found.last()) else { return Line::default() };

@@ -26,7 +26,8 @@ pub(crate) const TABLE: &[Row] = &[
 /// The greatest number of heads, so that sums and products of it are numbers.
 const MAX_HEADS: usize = 1 << 16;
 
-/// Refuses inputs from `first` on, and attributes other than 0, that change the results and are not supported.
+/// Refuses inputs from `first` on, and attributes other than 0, that change the results and are not
+/// supported.
 pub(super) fn refuse(c: &Context<'_>, first: usize, attributes: &[&str]) -> Result<()> {
     if let Some(input) = (first..c.input_count()).find(|&input| c.input(input).is_some()) {
         return Err(c.error(format!("input {input} is not supported; export the model without it")));
@@ -87,8 +88,8 @@ fn up_to_own(c: &Context<'_>, steps: usize, total: usize) -> Result<Tensor> {
     line(c, total)?.unsqueeze(0)?.le(&positions)
 }
 
-/// The share of the input `at` in the scores: a key is seen or not `[N, T]`, a query and a key are `[N, S, T]`,
-/// or the numbers of valid keys `[N]`, or those and the numbers of keys left out at the start `[2·N]`.
+/// The share of the input `at` in the scores: a key is seen or not `[N, T]`, a query and a key are `[N, S,
+/// T]`, or the numbers of valid keys `[N]`, or those and the numbers of keys left out at the start `[2·N]`.
 fn mask(c: &Context<'_>, at: usize, query: &Tensor, total: usize) -> Result<Option<Tensor>> {
     let Some(mask) = c.optional_tensor(at)? else { return Ok(None) };
     let mask = mask.to_dtype(c.index_dtype())?;
@@ -305,8 +306,8 @@ fn cached(
     cache.scatter(2, &positions.reshape([n, 1, steps, 1])?.expand(now.dims())?, now)
 }
 
-/// Attention of grouped heads with a cache, in which each sequence has its own length: `seqlens_k` is one less
-/// than the number of its keys, those of now among them.
+/// Attention of grouped heads with a cache, in which each sequence has its own length: `seqlens_k` is one
+/// less than the number of its keys, those of now among them.
 fn group_query(c: &Context<'_>) -> Result<Vec<Value>> {
     refuse(c, 16, &["kv_cache_bit_width", "qk_output", "sliding_window_cache"])?;
     if c.input(12).is_some() || c.input(13).is_some() || !c.flag("causal", true)? {
@@ -429,8 +430,8 @@ fn capped(
     flat(&scores.softmax(-1)?.narrow(3, 0, total)?.matmul(&value)?)
 }
 
-/// The sum of the embeddings of words, positions and segments, normalized; with the number of words that a mask
-/// leaves.
+/// The sum of the embeddings of words, positions and segments, normalized; with the number of words that a
+/// mask leaves.
 fn embedded(c: &Context<'_>) -> Result<Vec<Value>> {
     let words = c.tensor(0)?.to_dtype(c.index_dtype())?;
     let &[n, steps] = words.dims() else {

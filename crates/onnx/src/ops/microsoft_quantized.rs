@@ -43,7 +43,8 @@ fn numbers(c: &Context<'_>, at: usize) -> Result<Tensor> {
     x.to_dtype(DType::F32)?.mul(&c.tensor(at + 1)?.to_dtype(DType::F32)?.reshape(())?)
 }
 
-/// Numbers as integers whose scale and zero point are inputs, of the zero point's type or of that of input `like`.
+/// Numbers as integers whose scale and zero point are inputs, of the zero point's type or of that of input
+/// `like`.
 fn integers(c: &Context<'_>, y: &Tensor, scale: usize, like: usize) -> Result<Vec<Value>> {
     let zero = c.optional_tensor(scale + 1)?;
     let of_zero = c.input(scale + 1).and_then(Value::data_type);
@@ -110,7 +111,8 @@ fn dynamic_matmul(c: &Context<'_>) -> Result<Vec<Value>> {
     one(biased(c, y.mul(&scale)?, 4)?)
 }
 
-/// α·A·B + C of integers, where C has the scale of the product; as floats unless a scale of the result is given.
+/// α·A·B + C of integers, where C has the scale of the product; as floats unless a scale of the result is
+/// given.
 fn gemm(c: &Context<'_>) -> Result<Vec<Value>> {
     let turned = |x: Tensor, name: &str| if c.flag(name, false)? { x.t() } else { Ok(x) };
     // A list of zero points is by column of the product.

@@ -1,5 +1,5 @@
-//! Small files that ask for much memory or work: what is written once is compiled once, and what is beyond the
-//! budget is refused with its name.
+//! Small files that ask for much memory or work: what is written once is compiled once, and what is beyond
+//! the budget is refused with its name.
 
 use std::time::{Duration, Instant};
 
@@ -107,6 +107,40 @@ fn bodies_are_shared_by_calls_with_equal_attributes_alone() {
     let outputs = net.run([("x", &x)]).unwrap().tensors().unwrap();
     let found: Vec<f32> = outputs.iter().map(|y| y.to_vec::<f32>().unwrap()[0]).collect();
     assert_eq!(found, [-2.0, -1.0, -2.0]);
+}
+
+/// Calls with different attributes have copies of the function's constants.
+#[test]
+fn copies_of_constants_are_counted() {
+    let slope = |name: &str, value: f32| AttributeProto {
+        name: Some(name.into()),
+        r#type: Some(1),
+        f: Some(value),
+        ..Default::default()
+    };
+    let mut leaky = node("LeakyRelu", &["t"], &["b"]);
+    leaky.attribute.push(AttributeProto {
+        ref_attr_name: Some("slope".into()),
+        f: None,
+        ..slope("alpha", 0.0)
+    });
+    let value = AttributeProto {
+        name: Some("value".into()),
+        r#type: Some(4),
+        t: Some(Box::new(floats("k", &[100_000], &[1.0; 100_000]))),
+        ..Default::default()
+    };
+    let constant = NodeProto { attribute: vec![value], ..node("Constant", &[], &["k"]) };
+    let body = function("F", vec![constant, node("Add", &["a", "k"], &["t"]), leaky]);
+    let calls = (0..2000).map(|at| {
+        let mut call = node_of("own", "F", &["x"], &[&format!("y{at}")]);
+        call.attribute.push(slope("slope", at as f32));
+        call
+    });
+    let main = graph(calls.collect(), &["x"], &["y0"], vec![]);
+    let file = model_of(main, vec![body]).encode_to_vec();
+    assert!(file.len() < 600_000);
+    beyond_budget(load(file), &["\"k\""]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Loaded models that are written again: recurrent layers stay one node each, and operators whose results only
-//! the host knows are refused, because a file would have the results of one call as constants.
+//! Loaded models that are written again: recurrent layers stay one node each, and operators whose results
+//! only the host knows are refused, because a file would have the results of one call as constants.
 
 use nn::load_safetensors;
 use onnx::{
