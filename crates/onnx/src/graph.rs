@@ -485,8 +485,9 @@ impl<'a> Compiler<'a> {
                 .map(|a| size_of::<Attribute>() + 4 * a.floats.len() + 8 * a.ints.len())
                 .sum();
             let bytes = NODE_BYTES + 3 * texts + 2 * lists;
-            let what = || format!("a node {} once it is compiled", node.op_type.as_deref().unwrap_or(""));
-            self.external.meter.charge(bytes as u64, &what())?;
+            self.external.meter.charge(bytes as u64, "it").map_err(|error| {
+                invalid(format!("node {}: {error}", node.op_type.as_deref().unwrap_or("")))
+            })?;
         }
         let mut slots = Vec::with_capacity(nodes.len());
         for node in nodes {

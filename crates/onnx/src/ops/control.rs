@@ -80,6 +80,9 @@ fn of_iteration(iteration: i64, carried: Vec<Value>) -> Vec<Option<Value>> {
     [number, HostTensor::truth(true).into()].into_iter().chain(carried).map(Some).collect()
 }
 
+/// The element type and the sizes of an output, as far as the file declares them.
+type Declared = (Option<DataType>, Option<Vec<Option<usize>>>);
+
 /// The scan outputs of a body that never runs: no elements along `axes`, and the element types and other
 /// sizes that the body's outputs from `first` on declare. What they do not declare is found by building the
 /// body once with these inputs, which computes nothing; a body that fails for them leaves sizes of 0 and f32.
@@ -90,7 +93,10 @@ fn empty_scans(
     first: usize,
     axes: &[i64],
 ) -> Result<Vec<Value>> {
-    let declared: Vec<(Option<DataType>, Option<Vec<Option<usize>>>)> = body.outputs[first..]
+    let declared: Vec<Declared> = body
+        .outputs
+        .get(first..)
+        .unwrap_or(&[])
         .iter()
         .zip(axes)
         .map(|(output, _)| {

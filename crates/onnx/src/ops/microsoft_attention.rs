@@ -96,13 +96,11 @@ fn mask(c: &Context<'_>, at: usize, query: &Tensor, total: usize) -> Result<Opti
     let (n, hidden) = (query.dims()[0], c.number_or("mask_filter_value", -10000.0)?);
     let key = || line(c, total)?.unsqueeze(0);
     let before = |ends: &Tensor| key()?.lt(&ends.reshape([n, 1])?);
-    let seen = match mask.dims() {
-        &[own, keys] if own == n && keys == total => mask.ne_scalar(0).reshape([n, 1, 1, total])?,
-        &[own, steps, keys] if own == n && keys == total => {
-            mask.ne_scalar(0).reshape([n, 1, steps, total])?
-        }
-        &[count] if count == n => before(&mask)?.reshape([n, 1, 1, total])?,
-        &[count] if count == 2 * n => {
+    let seen = match *mask.dims() {
+        [own, keys] if own == n && keys == total => mask.ne_scalar(0).reshape([n, 1, 1, total])?,
+        [own, steps, keys] if own == n && keys == total => mask.ne_scalar(0).reshape([n, 1, steps, total])?,
+        [count] if count == n => before(&mask)?.reshape([n, 1, 1, total])?,
+        [count] if count == 2 * n => {
             let (ends, starts) = (mask.narrow(0, 0, n)?, mask.narrow(0, n, n)?.reshape([n, 1])?);
             before(&ends)?.logical_and(&key()?.ge(&starts)?)?.reshape([n, 1, 1, total])?
         }
@@ -388,7 +386,7 @@ fn group_query(c: &Context<'_>) -> Result<Vec<Value>> {
         let distance = positions.reshape([n, 1, steps, 1])?.sub(&line(c, total)?)?;
         let mut seen = distance.ge_scalar(0);
         if window > 0 {
-            seen = seen.logical_and(&distance.lt_scalar(window))?;
+            seen = seen.logical_and(distance.lt_scalar(window))?;
         }
         let hidden = shares(&seen, f64::NEG_INFINITY, &query)?;
         let share = sum(Some(hidden), bias)?;

@@ -13,8 +13,8 @@ use crate::{
 
 pub(crate) const TABLE: &[Row] = &[("ai.onnx.ml", "TreeEnsemble", 5, tree_ensemble)];
 
-/// The number of paths (rows times trees) below which threads do not pay:
-/// `cargo test -p taper-onnx --test it trees::time -- --ignored --nocapture`.
+/// The number of paths (rows times trees) for each thread: starting a thread takes as long as some hundreds of
+/// paths, so that this many hide it.
 const PATHS_PER_THREAD: usize = 1 << 12;
 
 /// How the leaves of several trees become one number.
@@ -172,9 +172,9 @@ impl Forest {
         let useful = count.saturating_mul(self.roots.len()) / PATHS_PER_THREAD;
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(useful).max(1);
         let each = count.div_ceil(threads).max(1);
-        let parts = rows.chunks(each * width).zip(results.chunks_mut(each * self.targets));
+        let mut parts = rows.chunks(each * width).zip(results.chunks_mut(each * self.targets));
         if threads == 1 {
-            return parts.map(one).collect();
+            return parts.try_for_each(one);
         }
         std::thread::scope(|scope| {
             let running: Vec<_> = parts.map(|part| scope.spawn(|| one(part))).collect();
