@@ -1,9 +1,10 @@
-"""The operators that the fuzzer of files draws, from the schemas of the package onnx:
+"""The operators that the fuzzer of files draws, from the schemas of the packages onnx and onnxruntime:
 
     python scripts/onnx_fuzz_operators.py > crates/fuzz/src/bin/taper-fuzz-files/operators.tsv
 """
 
 import onnx.defs
+from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
 TYPES = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "FLOATS": "F", "INTS": "I", "STRINGS": "S"}
 
@@ -25,7 +26,8 @@ def letter(types):
 
 
 newest = {}
-for schema in onnx.defs.get_all_schemas_with_history():
+own = [schema for schema in get_all_operator_schema() if schema.domain == "com.microsoft"]
+for schema in [*onnx.defs.get_all_schemas_with_history(), *own]:
     key = (schema.domain, schema.name)
     if key not in newest or newest[key].since_version < schema.since_version:
         newest[key] = schema
@@ -35,7 +37,7 @@ for (domain, name), schema in sorted(newest.items()):
     kinds = ""
     for value in schema.inputs:
         kinds += letter(value.types)
-        if value.option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
+        if value.option.name == "Variadic":
             kinds += "+"
     attributes = [
         f"{a.name}:{TYPES[a.type.name]}" for a in sorted(schema.attributes.values(), key=lambda a: a.name) if a.type.name in TYPES

@@ -11,9 +11,6 @@ use crate::{
     value::HostTensor,
 };
 
-/// The greatest number of elements of a sparse tensor in an attribute.
-const SPARSE_ELEMENTS: usize = 1 << 20;
-
 /// The value of a node's attribute.
 #[derive(Clone, Debug)]
 pub(crate) enum Attribute {
@@ -34,7 +31,7 @@ impl Attribute {
     /// The attribute of a message; graphs are compiled elsewhere.
     pub(crate) fn new(proto: &AttributeProto, external: &External) -> Result<Attribute> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let tensor = |proto| Stored::new(proto, external)?.to_host().map(Arc::new);
+        let tensor = |proto| Stored::new(proto, external)?.to_host_within(&external.meter).map(Arc::new);
         // Files of IR version 1 declare no type: the field that is set determines it.
         let r#type = proto.r#type.unwrap_or(0);
         Ok(match r#type {
@@ -49,7 +46,7 @@ impl Attribute {
             0 | 4 | 11 | 13 => match proto {
                 AttributeProto { t: Some(proto), .. } => Attribute::Tensor(tensor(proto)?),
                 AttributeProto { sparse_tensor: Some(proto), .. } => {
-                    Attribute::Tensor(Arc::new(dense(proto, external, SPARSE_ELEMENTS)?))
+                    Attribute::Tensor(Arc::new(dense(proto, external)?))
                 }
                 AttributeProto { tp: Some(_), .. } => Attribute::Other,
                 AttributeProto { f: Some(number), .. } => Attribute::Float(*number),

@@ -1,12 +1,13 @@
 //! [`Context`]: the interface between an operator's function and its node: inputs, attributes, and
 //! subgraphs.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use tensor_core::{DType, Device, Error, Result, Tensor, is_tracing};
 
 use crate::{
     attribute::Attribute,
+    budget::Meter,
     execute::{Run, run_graph},
     graph::{Graph, Node},
     value::{HostTensor, Value},
@@ -23,6 +24,8 @@ pub struct Context<'a> {
     /// The values of the surrounding graph.
     pub(crate) values: &'a [Option<Value>],
     pub(crate) inputs: Vec<Option<Value>>,
+    /// The first input in place of `inputs`, if it is a sequence that the operator may change.
+    pub(crate) owned: RefCell<Option<Value>>,
 }
 
 impl<'a> Context<'a> {
@@ -148,6 +151,17 @@ impl<'a> Context<'a> {
         match self.value(index)? {
             Value::Sequence(list) => Ok(list),
             other => Err(self.error(format!("input {index} is {}, no sequence", other.summary()))),
+        }
+    }
+
+    /// The values of the first input, a sequence, to change; they are copied only if others read them as
+    /// well.
+    pub(crate) fn changeable_sequence(&self) -> Result<Vec<Value>> {
+        match self.owned.take() {
+            Some(Value::Sequence(list)) => Ok(Arc::unwrap_or_clone(list)),
+            Some(Value::Tensor(_) | Value::Host(_) | Value::Nothing) | None => {
+                Ok((**self.sequence(0)?).clone())
+            }
         }
     }
 
@@ -301,6 +315,11 @@ impl<'a> Context<'a> {
         found.ok_or_else(|| self.error(format!("axis {axis} of a tensor of {rank} axes")))
     }
 
+    /// The memory that texts and other values on the host may still take in this run.
+    pub(crate) fn meter(&self) -> &Meter {
+        self.run.meter
+    }
+
     /// The length of a table that an operator computes on the host, the product of `sizes`. A zero among
     /// the sizes of a tensor bounds none of the others, so none of them can be trusted alone.
     pub(crate) fn table_len(&self, sizes: &[usize]) -> Result<usize> {
@@ -309,6 +328,46 @@ impl<'a> Context<'a> {
             Some(n) if n <= TABLE_LIMIT => Ok(sizes.iter().product()),
             _ => Err(self.error(format!("a table of {sizes:?} elements; {TABLE_LIMIT} are allowed"))),
         }
+    }
+
+    /// An input on the host whose elements determine those of the result, or how many there are.
+    ///
+    /// # Errors
+    /// Those of [`Context::host`] and of [`Context::refuse_trace`].
+    pub(crate) fn host_data(&self, index: usize) -> Result<Arc<HostTensor>> {
+        self.refuse_trace(self.value(index)?)?;
+        self.host(index)
+    }
+
+    /// Refuses a value that is read on the host in a trace for an export: the file would have the results of
+    /// this call as constants.
+    ///
+    /// # Errors
+    /// A trace, unless the value is a weight or known on the host.
+    pub(crate) fn refuse_trace(&self, value: &Value) -> Result<()> {
+        match value {
+            Value::Tensor(tensor) if is_tracing() && !tensor.is_cell() => Err(self.error(
+                "it reads its input on the host, so an exported file would have the results of this call as \
+                 constants; export the parts of the model before and after it",
+            )),
+            Value::Tensor(_) | Value::Host(_) | Value::Sequence(_) | Value::Nothing => Ok(()),
+        }
+    }
+
+    /// What `read` makes of the node's attributes, which is kept for later runs.
+    pub(crate) fn parsed<T: Send + Sync + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        if let Some(kept) = self.node.parsed.get()
+            && let Ok(kept) = kept.clone().downcast::<T>()
+        {
+            return Ok(kept);
+        }
+        let made = Arc::new(read()?);
+        // Another thread may have been faster; both results are equal.
+        let _ = self.node.parsed.set(made.clone());
+        Ok(made)
     }
 
     pub(crate) fn graph(&self, name: &str) -> Result<Arc<Graph>> {

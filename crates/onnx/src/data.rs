@@ -13,6 +13,7 @@ use tensor_core::{
 };
 
 use crate::{
+    budget::Meter,
     narrow::unpack,
     proto::{OptionalProto, SequenceProto, SparseTensorProto, TensorProto},
     value::{DataType, HostData, HostTensor, Value, on_device},
@@ -22,17 +23,26 @@ use crate::{
 /// too.
 const ELEMENTS_MAX: usize = if usize::BITS == 64 { usize::MAX >> 16 } else { usize::MAX >> 4 };
 
-/// The folder for external data: the model's, or none for a model from bytes.
+/// The bytes of an element on the host while it is read: its number, and the scalar that it was before.
+const HOST_ELEMENT_BYTES: usize = 24;
+
+/// The folder for external data: the model's, or none for a model from bytes. Also the memory that loading
+/// may still take.
 #[derive(Debug, Default)]
 pub(crate) struct External {
     folder: Option<PathBuf>,
     open: Mutex<HashMap<String, Arc<OpenFile>>>,
+    pub(crate) meter: Meter,
 }
 
 impl External {
-    pub(crate) fn beside(path: &Path) -> External {
-        let folder = path.parent().map(Path::to_path_buf);
-        External { folder, open: Mutex::new(HashMap::new()) }
+    pub(crate) fn beside(path: &Path, meter: Meter) -> External {
+        External { folder: path.parent().map(Path::to_path_buf), meter, ..External::default() }
+    }
+
+    /// No folder, for a model from bytes.
+    pub(crate) fn nowhere(meter: Meter) -> External {
+        External { meter, ..External::default() }
     }
 
     /// The file with this name in the folder or below; paths and links that lead outside are refused.
@@ -64,6 +74,7 @@ impl External {
             return Err(outside());
         }
         let file = Arc::new(OpenFile::new(&path, open_regular(&path)?)?);
+        self.meter.allow(file.length());
         open.insert(location.to_string(), file.clone());
         Ok(file)
     }
@@ -184,6 +195,8 @@ impl<'a> Stored<'a> {
                     file.length()
                 )));
             }
+            // Many tensors may have the same part of a file.
+            external.meter.charge(wanted, "its data in another file")?;
             return Ok(Some(Raw::File { file, start }));
         }
         let Some(bytes) = &proto.raw_data else { return Ok(None) };
@@ -262,6 +275,14 @@ impl<'a> Stored<'a> {
     /// The number of elements.
     pub(crate) fn count(&self) -> usize {
         self.count
+    }
+
+    /// The elements on the host, with their memory counted.
+    pub(crate) fn to_host_within(&self, meter: &Meter) -> Result<HostTensor> {
+        let texts: usize = self.proto.string_data.iter().map(Bytes::len).sum();
+        let bytes = self.count.saturating_mul(HOST_ELEMENT_BYTES).saturating_add(texts);
+        meter.charge(bytes as u64, "its elements on the host").map_err(|error| named(self.proto, &error))?;
+        self.to_host()
     }
 
     /// The elements on the host.
@@ -362,8 +383,8 @@ fn named(proto: &TensorProto, error: &Error) -> Error {
     invalid(format!("tensor \"{}\": {error}", name_of(proto)))
 }
 
-/// A sparse tensor as a dense one, on the host. `limit` bounds its number of elements.
-pub(crate) fn dense(proto: &SparseTensorProto, external: &External, limit: usize) -> Result<HostTensor> {
+/// A sparse tensor as a dense one, on the host.
+pub(crate) fn dense(proto: &SparseTensorProto, external: &External) -> Result<HostTensor> {
     let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
         return Err(invalid("a sparse tensor without values or without indices".into()));
     };
@@ -371,15 +392,17 @@ pub(crate) fn dense(proto: &SparseTensorProto, external: &External, limit: usize
     let wrong = |why: &str| invalid(format!("sparse tensor \"{name}\": {why}"));
     let stored = Stored::new(values, external)?;
     let indices = Stored::new(indices, external)?;
-    let places = indices.to_host()?.to_i64s()?;
+    let places = indices.to_host_within(&external.meter)?.to_i64s()?;
     let shape = proto.dims.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
     let count =
         shape.as_ref().and_then(|shape| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size)));
-    let (Some(shape), Some(count)) = (shape, count.filter(|&count| count <= limit)) else {
+    let (Some(shape), Some(count)) = (shape, count.filter(|&count| count <= ELEMENTS_MAX)) else {
         return Err(wrong(&format!("its shape {:?} is no shape, or too large", proto.dims)));
     };
+    let charged = external.meter.charge_list(count, HOST_ELEMENT_BYTES, "its elements, with the zeros,");
+    charged.map_err(|error| wrong(&error.to_string()))?;
     let data_type = stored.data_type;
-    let given = stored.to_host()?;
+    let given = stored.to_host_within(&external.meter)?;
     let rank = shape.len();
     let linear = indices.shape.len() == 1;
     if places.len() != given.data().len() * if linear { 1 } else { rank } {

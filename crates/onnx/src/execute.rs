@@ -1,6 +1,7 @@
 //! Runs a graph: step by step, and each value is dropped after the last step that reads it.
 
 use std::{
+    cell::RefCell,
     collections::HashSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -10,6 +11,7 @@ use autograd::is_grad_enabled;
 use tensor_core::{Device, Error, ErrorKind, Result, Tensor, autocast, eval_all};
 
 use crate::{
+    budget::Meter,
     context::Context,
     graph::{Action, Constant, Graph, Node, Output},
     value::Value,
@@ -19,6 +21,8 @@ use crate::{
 pub(crate) struct Run<'a> {
     pub(crate) device: &'a Device,
     pub(crate) weights: &'a [Tensor],
+    /// The memory that texts and tables on the host may still take.
+    pub(crate) meter: &'a Meter,
 }
 
 /// Steps that read weights and constants alone. Unless gradients are recorded, their results are kept for the
@@ -35,6 +39,9 @@ pub(crate) struct Prepared {
 
 /// Operators that repeat elements.
 const REPEATING: &[&str] = &["ConstantOfShape", "Expand"];
+
+/// Operators that change the sequence in their first input.
+const IN_PLACE: &[&str] = &["SequenceErase", "SequenceInsert"];
 
 /// Results for the present values of the weights.
 struct Kept {
@@ -154,7 +161,8 @@ pub(crate) fn run_graph(
 fn run_steps(run: &Run<'_>, steps: &[Node], values: &mut [Option<Value>]) -> Result<()> {
     for step in steps {
         let outputs = run_step(run, step, values).map_err(|error| at(step, error))?;
-        for (slot, output) in step.outputs.iter().zip(outputs) {
+        for (slot, mut output) in step.outputs.iter().zip(outputs) {
+            output.hold_within(run.meter).map_err(|error| at(step, error))?;
             if let Some(slot) = slot {
                 values[*slot] = Some(output);
             }
@@ -164,12 +172,24 @@ fn run_steps(run: &Run<'_>, steps: &[Node], values: &mut [Option<Value>]) -> Res
     Ok(())
 }
 
-fn run_step(run: &Run<'_>, step: &Node, values: &[Option<Value>]) -> Result<Vec<Value>> {
-    let inputs: Vec<Option<Value>> =
+fn run_step(run: &Run<'_>, step: &Node, values: &mut [Option<Value>]) -> Result<Vec<Value>> {
+    let mut inputs: Vec<Option<Value>> =
         step.inputs.iter().map(|slot| slot.and_then(|slot| values[slot].clone())).collect();
     match &step.action {
         Action::Operator(operator, on_host) => {
-            let context = Context { node: step, run, values, inputs };
+            // A sequence that no later step reads is changed in place: it has its only owner here.
+            let owned = match (step.inputs.first(), inputs.first_mut()) {
+                (Some(&Some(slot)), Some(first @ Some(Value::Sequence(_))))
+                    if IN_PLACE.contains(&step.op_type.as_str())
+                        && operator.is_builtin()
+                        && step.frees.contains(&slot) =>
+                {
+                    values[slot] = None;
+                    first.take()
+                }
+                _ => None,
+            };
+            let context = Context { node: step, run, values, inputs, owned: RefCell::new(owned) };
             if let Some(on_host) = on_host
                 && let Some(outputs) = on_host(&context)?
             {

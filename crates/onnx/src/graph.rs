@@ -2,11 +2,13 @@
 //! each step the slots that no later step reads.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
+    any::Any,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::{Arc, OnceLock},
 };
 
-use tensor_core::{Error, Result};
+use prost::Message;
+use tensor_core::{DType, Error, Result};
 
 use crate::{
     attribute::Attribute,
@@ -21,12 +23,11 @@ use crate::{
 
 /// The greatest nesting depth of graphs and functions.
 const MAX_DEPTH: usize = 48;
-/// The greatest number of steps of a model, with its functions inlined at every call.
-const MAX_STEPS: usize = 4_000_000;
+/// The memory of a compiled node beside its names, in bytes, while its graph is rewritten: its lists of
+/// slots, the table of its attributes, and its places in the tables of the graph.
+const NODE_BYTES: usize = 768;
 /// The number of elements up to which integers and booleans are stored on the host as well.
 pub(crate) const HOST_ELEMENTS: usize = 1024;
-/// The number of elements up to which a sparse initializer is converted to a dense one.
-const SPARSE_ELEMENTS: usize = 1 << 28;
 
 /// Inputs whose values an operator reads on the host: a float there is a setting, not a weight.
 const SETTINGS: &[(&str, &[usize])] = &[
@@ -87,6 +88,8 @@ pub(crate) struct Input {
 pub(crate) struct Output {
     pub(crate) name: String,
     pub(crate) slot: usize,
+    /// The declared type, if there is one.
+    pub(crate) r#type: Option<TypeProto>,
 }
 
 /// A value in the file.
@@ -112,6 +115,8 @@ pub(crate) struct Node {
     pub(crate) output_names: Vec<String>,
     pub(crate) attributes: HashMap<String, Attribute>,
     pub(crate) action: Action,
+    /// What the operator has read from large attributes in its first run.
+    pub(crate) parsed: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Slots that no later step reads.
     pub(crate) frees: Vec<usize>,
 }
@@ -243,6 +248,11 @@ pub(crate) struct Compiler<'a> {
     open: Vec<&'a [NodeProto]>,
     depth: usize,
     steps: usize,
+    /// Functions that are compiled, with their numbers of nodes, those of functions within them counted at
+    /// every call.
+    bodies: HashMap<Body, (Arc<Graph>, usize)>,
+    /// By the address of a function's message: the attributes that its nodes refer to.
+    read_attributes: HashMap<usize, BTreeSet<&'a str>>,
     missing: BTreeMap<Missing, (usize, String)>,
 }
 
@@ -290,6 +300,8 @@ impl<'a> Compiler<'a> {
             open: Vec::new(),
             depth: 0,
             steps: 0,
+            bodies: HashMap::new(),
+            read_attributes: HashMap::new(),
             missing: BTreeMap::new(),
         })
     }
@@ -307,6 +319,19 @@ impl<'a> Compiler<'a> {
         Err(invalid(format!(
             "operators that are not supported (onnx::Registry takes functions for them):{}",
             list.collect::<String>()
+        )))
+    }
+
+    /// Counts nodes of the model, with those of functions at every call.
+    fn count_steps(&mut self, count: usize) -> Result<()> {
+        self.steps = self.steps.saturating_add(count);
+        let most = self.external.meter.budget.nodes;
+        if self.steps <= most {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "the model has more than {most} nodes with its functions written out, the most that its \
+             onnx::Budget allows"
         )))
     }
 
@@ -362,7 +387,7 @@ impl<'a> Compiler<'a> {
         for tensor in &graph.sparse_initializer {
             let name = tensor.values.as_ref().map_or("", name_of);
             let slot = self.top()?.define(name, "an initializer")?;
-            let host = dense(tensor, self.external, SPARSE_ELEMENTS)?;
+            let host = dense(tensor, self.external)?;
             constants.push((slot, Constant::Host(Arc::new(host))));
         }
         self.open.push(&graph.node);
@@ -376,7 +401,7 @@ impl<'a> Compiler<'a> {
             let Some(slot) = self.resolve(name) else {
                 return Err(invalid(format!("the output \"{name}\" is made by no node")));
             };
-            outputs.push(Output { name: name.into(), slot });
+            outputs.push(Output { name: name.into(), slot, r#type: output.r#type.clone() });
         }
         self.finish(inputs, outputs, steps, constants)
     }
@@ -433,8 +458,11 @@ impl<'a> Compiler<'a> {
             | DataType::Float8E8M0 => true,
         };
         if host {
-            return Ok(Constant::Host(Arc::new(stored.to_host()?)));
+            return Ok(Constant::Host(Arc::new(stored.to_host_within(&self.external.meter)?)));
         }
+        // A function has a copy of its constants for each set of attributes.
+        let size = stored.data_type.dtype().map_or(1, DType::size);
+        self.external.meter.charge_list(count, size, &format!("the tensor \"{name}\""))?;
         let buffer = !float || used.is_some_and(|uses| uses.all_statistics);
         let role = if buffer { WeightRole::Buffer } else { WeightRole::Parameter };
         Ok(Constant::Weight(self.weights.add(name, stored, role)))
@@ -447,11 +475,19 @@ impl<'a> Compiler<'a> {
         around: &Surroundings<'a>,
         uses: &HashMap<&str, Uses>,
     ) -> Result<(Vec<Node>, Constants)> {
-        self.steps += nodes.len();
-        if self.steps > MAX_STEPS {
-            return Err(invalid(format!(
-                "the model has more than {MAX_STEPS} nodes with its functions written out"
-            )));
+        self.count_steps(nodes.len())?;
+        for node in nodes {
+            let texts: usize =
+                node.input.iter().chain(&node.output).map(|name| size_of::<String>() + name.len()).sum();
+            let lists: usize = node
+                .attribute
+                .iter()
+                .map(|a| size_of::<Attribute>() + 4 * a.floats.len() + 8 * a.ints.len())
+                .sum();
+            let bytes = NODE_BYTES + 3 * texts + 2 * lists;
+            self.external.meter.charge(bytes as u64, "it").map_err(|error| {
+                invalid(format!("node {}: {error}", node.op_type.as_deref().unwrap_or("")))
+            })?;
         }
         let mut slots = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -522,6 +558,7 @@ impl<'a> Compiler<'a> {
             output_names: node.output.clone(),
             attributes: HashMap::with_capacity(node.attribute.len()),
             action: Action::Operator(Operator::missing(), None),
+            parsed: OnceLock::new(),
             frees: Vec::new(),
         };
         for input in &node.input {
@@ -560,7 +597,7 @@ impl<'a> Compiler<'a> {
             let graph = self.function(function, node, around).map_err(|error| {
                 invalid(format!("{}: in the function \"{}\": {error}", step.title(), step.op_type))
             })?;
-            step.action = Action::Call(Arc::new(graph));
+            step.action = Action::Call(graph);
             return Ok(step);
         }
         let Some(&version) = around.opsets.get(&step.domain) else {
@@ -601,13 +638,14 @@ impl<'a> Compiler<'a> {
         Attribute::new(proto, self.external)
     }
 
-    /// The body of a function, with the attributes of one call.
+    /// The body of a function, with the attributes of one call. Calls with equal attributes share it, and its
+    /// constants with it.
     fn function(
         &mut self,
         function: &'a FunctionProto,
         call: &'a NodeProto,
         around: &Surroundings<'a>,
-    ) -> Result<Graph> {
+    ) -> Result<Arc<Graph>> {
         let mut bound: HashMap<&'a str, &'a AttributeProto> = HashMap::new();
         for attribute in &function.attribute_proto {
             bound.insert(attribute.name.as_deref().unwrap_or(""), attribute);
@@ -624,6 +662,13 @@ impl<'a> Compiler<'a> {
         }
         let opsets = opsets(&function.opset_import);
         let opsets = if opsets.is_empty() { around.opsets.clone() } else { opsets };
+        let key = self.body(function, &opsets, &bound);
+        if let Some((graph, steps)) = self.bodies.get(&key) {
+            let (graph, steps) = (graph.clone(), *steps);
+            self.count_steps(steps)?;
+            return Ok(graph);
+        }
+        let before = self.steps;
         let around = Surroundings { opsets, bound: Some(bound) };
         // A function cannot see names of the surrounding graph.
         let outer = std::mem::take(&mut self.scopes);
@@ -644,12 +689,47 @@ impl<'a> Compiler<'a> {
                 let slot = compiler
                     .resolve(name)
                     .ok_or_else(|| invalid(format!("its output \"{name}\" is made by no node")))?;
-                outputs.push(Output { name: name.clone(), slot });
+                outputs.push(Output { name: name.clone(), slot, r#type: None });
             }
             compiler.finish(inputs, outputs, steps, constants)
         });
         self.scopes = outer;
-        result
+        let graph = Arc::new(result?);
+        self.bodies.insert(key, (graph.clone(), self.steps - before));
+        Ok(graph)
+    }
+
+    /// The function with everything that its compiled body depends on.
+    fn body(
+        &mut self,
+        function: &'a FunctionProto,
+        opsets: &HashMap<String, i64>,
+        bound: &HashMap<&str, &'a AttributeProto>,
+    ) -> Body {
+        let address = std::ptr::from_ref(function) as usize;
+        let read = self.read_attributes.entry(address).or_insert_with(|| {
+            let mut names = BTreeSet::new();
+            names_read(&function.node, &mut names);
+            names
+        });
+        let value = |name: &&'a str| {
+            let attribute = bound.get(name)?;
+            let is_large =
+                attribute.t.is_some() || attribute.g.is_some() || attribute.sparse_tensor.is_some();
+            let is_large = is_large || !attribute.graphs.is_empty() || !attribute.tensors.is_empty();
+            Some(if is_large {
+                Argument::Address(std::ptr::from_ref(*attribute) as usize)
+            } else {
+                // Its name may differ where it is handed on, and is not read.
+                let value = AttributeProto { name: None, doc_string: None, ..(*attribute).clone() };
+                Argument::Value(value.encode_to_vec())
+            })
+        };
+        let arguments = read.iter().map(value).collect();
+        let mut versions: Vec<(String, i64)> =
+            opsets.iter().map(|(name, &version)| (name.clone(), version)).collect();
+        versions.sort_unstable();
+        Body { function: address, versions, arguments }
     }
 
     /// The part of the graph around a `Gradient` node that computes its `y` from its `xs` and `zs`, as a
@@ -692,7 +772,8 @@ impl<'a> Compiler<'a> {
                 let (steps, constants) = compiler.nodes(&chosen, around, &uses(&chosen))?;
                 let slot =
                     compiler.resolve(&y).ok_or_else(|| invalid(format!("\"{y}\" is made by no node")))?;
-                compiler.finish(inputs, vec![Output { name: y.clone(), slot }], steps, constants)
+                let output = Output { name: y.clone(), slot, r#type: None };
+                compiler.finish(inputs, vec![output], steps, constants)
             };
             let result = compile(compiler);
             compiler.scopes.pop();
@@ -711,6 +792,33 @@ impl<'a> Compiler<'a> {
             slot = inner;
         }
         Some(slot)
+    }
+}
+
+/// A function's body for the values of the attributes that it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Body {
+    /// The address of the function's message.
+    function: usize,
+    versions: Vec<(String, i64)>,
+    /// In the order of their names; `None` for one that the call omits.
+    arguments: Vec<Option<Argument>>,
+}
+
+/// The value of an attribute of a call: encoded, or the address of a message with tensors or graphs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Argument {
+    Value(Vec<u8>),
+    Address(usize),
+}
+
+/// The names of the call's attributes that nodes refer to, in graphs within them as well.
+fn names_read<'n>(nodes: &'n [NodeProto], names: &mut BTreeSet<&'n str>) {
+    for attribute in nodes.iter().flat_map(|node| &node.attribute) {
+        names.extend(attribute.ref_attr_name.as_deref().filter(|name| !name.is_empty()));
+        for graph in attribute.g.as_deref().into_iter().chain(&attribute.graphs) {
+            names_read(&graph.node, names);
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 //! | a file as a module | [`Model`] |
 //! | [`Value`], [`HostTensor`], [`Outputs`] | inputs and outputs |
 //! | [`Registry`], [`Context`] | your own operators |
-//! | options for loading: rewrites of the graph | [`LoadOptions`], [`Rewrites`] |
+//! | options for loading: rewrites, bounds of memory | [`LoadOptions`], [`Rewrites`], [`Budget`] |
 //! | a module as a file | [`export()`], [`export_with`], [`Export`] |
 //! | the messages of a file | [`proto`] |
 //!
@@ -29,6 +29,7 @@
 //! family.
 
 mod attribute;
+mod budget;
 mod context;
 mod data;
 mod execute;
@@ -43,6 +44,7 @@ mod rewrite;
 mod value;
 mod weights;
 
+pub use budget::Budget;
 pub use context::Context;
 pub use export::{DynamicAxis, Export, Exportable, Exported, export, export_proto, export_with};
 pub use model::{LoadOptions, Model, ModelInfo, Outputs, Size, ValueInfo};

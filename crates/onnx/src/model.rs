@@ -11,6 +11,7 @@ use tensor_core::{
 };
 
 use crate::{
+    budget::{Budget, measure},
     data::External,
     execute::{Run, run_graph},
     graph::{Compiler, Graph, opsets},
@@ -55,9 +56,12 @@ pub struct Model {
     device: Device,
     info: ModelInfo,
     rewritten: BTreeMap<&'static str, usize>,
+    budget: Budget,
+    file_bytes: u64,
 }
 
-/// How a file is loaded. A [`Registry`] alone converts to options with all rewrites.
+/// How a file is loaded. A [`Registry`], [`Rewrites`] or a [`Budget`] alone converts to options with defaults
+/// for the others.
 ///
 /// ```
 /// use onnx::{LoadOptions, Rewrites};
@@ -70,11 +74,13 @@ pub struct LoadOptions {
     pub registry: Registry,
     /// The rewrites of the graph.
     pub rewrites: Rewrites,
+    /// Bounds of the memory that the file may ask for.
+    pub budget: Budget,
 }
 
 impl From<Registry> for LoadOptions {
     fn from(registry: Registry) -> LoadOptions {
-        LoadOptions { registry, rewrites: Rewrites::default() }
+        LoadOptions { registry, ..LoadOptions::default() }
     }
 }
 
@@ -86,7 +92,13 @@ impl From<&Registry> for LoadOptions {
 
 impl From<Rewrites> for LoadOptions {
     fn from(rewrites: Rewrites) -> LoadOptions {
-        LoadOptions { registry: Registry::default(), rewrites }
+        LoadOptions { rewrites, ..LoadOptions::default() }
+    }
+}
+
+impl From<Budget> for LoadOptions {
+    fn from(budget: Budget) -> LoadOptions {
+        LoadOptions { budget, ..LoadOptions::default() }
     }
 }
 
@@ -161,7 +173,8 @@ impl Model {
     /// # Errors
     /// `File` for a file that cannot be read. A file that is no ONNX model, or has unknown operators (all of
     /// them are named), unknown element types, names that are used twice or made by no node, cycles, or
-    /// tensors without data. Too little memory on the device.
+    /// tensors without data. Memory beyond the [`Budget`] of a file of this size, or too little of it on the
+    /// device.
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Model> {
         Model::load_with(path, device, LoadOptions::default())
     }
@@ -177,7 +190,9 @@ impl Model {
     ) -> Result<Model> {
         let path = path.as_ref();
         let bytes = read_regular(path)?;
-        Model::new(bytes.into(), &External::beside(path), device, &options.into())
+        let options = options.into();
+        let meter = options.budget.meter(bytes.len() as u64);
+        Model::new(bytes.into(), &External::beside(path, meter), device, &options)
             .map_err(|error| file_error(path, error.to_string()))
     }
 
@@ -198,10 +213,14 @@ impl Model {
         device: &Device,
         options: impl Into<LoadOptions>,
     ) -> Result<Model> {
-        Model::new(bytes.into().into(), &External::default(), device, &options.into())
+        let (bytes, options) = (bytes.into(), options.into());
+        let external = External::nowhere(options.budget.meter(bytes.len() as u64));
+        Model::new(bytes.into(), &external, device, &options)
     }
 
     fn new(bytes: Bytes, external: &External, device: &Device, options: &LoadOptions) -> Result<Model> {
+        let file_bytes = bytes.len() as u64;
+        measure(&bytes, &external.meter)?;
         let proto =
             ModelProto::decode(bytes).map_err(|error| invalid(format!("this is no ONNX model: {error}")))?;
         let Some(graph) = &proto.graph else {
@@ -229,7 +248,9 @@ impl Model {
             description: text(&proto.doc_string),
             metadata: proto.metadata_props.iter().map(|p| (text(&p.key), text(&p.value))).collect(),
         };
-        Ok(Model { graph: compiled.into(), weights, device: device.clone(), info, rewritten })
+        let budget = options.budget;
+        let graph = compiled.into();
+        Ok(Model { graph, weights, device: device.clone(), info, rewritten, budget, file_bytes })
     }
 
     /// The file's metadata.
@@ -290,7 +311,9 @@ impl Model {
             }
         }
         let weights: Vec<Tensor> = self.weights.iter().map(|weight| weight.tensor.clone()).collect();
-        let run = Run { device: &device, weights: &weights };
+        let meter = self.budget.meter(self.file_bytes);
+        given.iter().flatten().for_each(|value| meter.allow(value.text_bytes()));
+        let run = Run { device: &device, weights: &weights, meter: &meter };
         let values = run_graph(&run, &self.graph, given, &[])?;
         let names = self.graph.outputs.iter().map(|output| output.name.clone());
         Ok(Outputs { list: names.zip(values).collect(), device })
@@ -336,7 +359,7 @@ impl Model {
 }
 
 /// The type of an input, abbreviated.
-fn describe(name: &str, r#type: Option<&TypeProto>, optional: bool) -> ValueInfo {
+pub(crate) fn describe(name: &str, r#type: Option<&TypeProto>, optional: bool) -> ValueInfo {
     let tensor = match r#type.and_then(|r#type| r#type.value.as_ref()) {
         Some(TypeValue::TensorType(tensor)) => Some(tensor),
         _ => None,

@@ -8,6 +8,8 @@ use std::{
 
 use tensor_core::{DType, Device, Error, Kind, Result, Scalar, Shape, Tensor};
 
+use crate::budget::{Charge, Meter};
+
 /// The element type of a value, as defined by ONNX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataType {
@@ -107,21 +109,71 @@ impl HostData {
         }
     }
 
+    /// No elements, of the kind that the type has.
+    pub(crate) fn none(data_type: DataType) -> HostData {
+        match data_type.dtype() {
+            Some(dtype) => HostData::of(dtype, &[]),
+            None => HostData::Text(Vec::new()),
+        }
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The elements at these positions, in this order.
-    pub(crate) fn pick(&self, positions: impl Iterator<Item = usize>) -> HostData {
-        match self {
+    ///
+    /// # Errors
+    /// Texts beyond the run's budget.
+    pub(crate) fn pick(&self, meter: &Meter, positions: impl Iterator<Item = usize>) -> Result<HostData> {
+        Ok(match self {
             HostData::Int(list) => HostData::Int(positions.map(|at| list[at]).collect()),
             HostData::Float(list) => HostData::Float(positions.map(|at| list[at]).collect()),
             HostData::Bool(list) => HostData::Bool(positions.map(|at| list[at]).collect()),
-            HostData::Text(list) => HostData::Text(positions.map(|at| list[at].clone()).collect()),
+            HostData::Text(list) => {
+                HostData::Text(within(meter, positions.map(|at| (list[at].len(), move || list[at].clone())))?)
+            }
+        })
+    }
+
+    /// The memory of the elements, in bytes.
+    fn bytes(&self) -> u64 {
+        let texts = |list: &[String]| list.iter().map(|text| (size_of::<String>() + text.len()) as u64).sum();
+        match self {
+            HostData::Int(list) => size_of_val(list.as_slice()) as u64,
+            HostData::Float(list) => size_of_val(list.as_slice()) as u64,
+            HostData::Bool(list) => list.len() as u64,
+            HostData::Text(list) => texts(list),
         }
     }
 }
+
+/// Texts of known lengths, each of which is made once it is known to fit into the budget.
+///
+/// # Errors
+/// Texts beyond the run's budget.
+pub(crate) fn within<F: FnOnce() -> String>(
+    meter: &Meter,
+    texts: impl Iterator<Item = (usize, F)>,
+) -> Result<Vec<String>> {
+    let mut list = Vec::new();
+    let mut charges = Vec::new();
+    let mut pending = 0;
+    for (length, text) in texts {
+        pending += (size_of::<String>() + length) as u64;
+        // Few charges for many short texts.
+        if pending >= 1 << 16 {
+            charges.push(meter.hold(pending, "a list of texts")?);
+            pending = 0;
+        }
+        list.push(text());
+    }
+    Ok(list)
+}
+
+/// The memory of a host tensor beside its elements, in bytes.
+const HOST_TENSOR_BYTES: u64 = 160;
 
 /// A tensor whose elements are known on the host.
 pub struct HostTensor {
@@ -130,6 +182,8 @@ pub struct HostTensor {
     data: HostData,
     /// A copy on the last device that requested it.
     uploaded: Mutex<Option<Tensor>>,
+    /// The memory of a run that it takes.
+    charge: Option<Charge>,
 }
 
 impl HostTensor {
@@ -152,7 +206,7 @@ impl HostTensor {
             let message = format!("{} elements for a tensor {shape:?} of {data_type}", data.len());
             return Err(Error::invalid("onnx", message));
         }
-        Ok(HostTensor { data_type, shape, data, uploaded: Mutex::new(None) })
+        Ok(HostTensor { data_type, shape, data, uploaded: Mutex::new(None), charge: None })
     }
 
     /// A 1-D tensor of i64.
@@ -162,6 +216,7 @@ impl HostTensor {
             shape: vec![list.len()],
             data: HostData::Int(list),
             uploaded: Mutex::new(None),
+            charge: None,
         }
     }
 
@@ -177,6 +232,7 @@ impl HostTensor {
             shape: Vec::new(),
             data: HostData::Bool(vec![value]),
             uploaded: Mutex::new(None),
+            charge: None,
         }
     }
 
@@ -299,6 +355,7 @@ impl Clone for HostTensor {
             shape: self.shape.clone(),
             data: self.data.clone(),
             uploaded: Mutex::new(None),
+            charge: None,
         }
     }
 }
@@ -375,6 +432,34 @@ impl Value {
                 "onnx",
                 "a tensor is wanted, and a sequence or an empty optional is there",
             )),
+        }
+    }
+
+    /// Counts a new value on the host as memory of the run.
+    ///
+    /// # Errors
+    /// More than the run's budget.
+    pub(crate) fn hold_within(&mut self, meter: &Meter) -> Result<()> {
+        // A value with several owners was made, and counted, before.
+        if let Value::Host(host) = self
+            && let Some(host) = Arc::get_mut(host)
+            && host.charge.is_none()
+        {
+            let bytes = HOST_TENSOR_BYTES + host.data.bytes();
+            host.charge = Some(meter.hold(bytes, "the values on the host")?);
+        }
+        Ok(())
+    }
+
+    /// The bytes of all texts in the value.
+    pub(crate) fn text_bytes(&self) -> u64 {
+        match self {
+            Value::Host(host) => match host.data() {
+                HostData::Text(list) => list.iter().map(|text| text.len() as u64).sum(),
+                HostData::Int(_) | HostData::Float(_) | HostData::Bool(_) => 0,
+            },
+            Value::Sequence(list) => list.iter().map(Value::text_bytes).sum(),
+            Value::Tensor(_) | Value::Nothing => 0,
         }
     }
 

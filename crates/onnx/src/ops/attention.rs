@@ -79,7 +79,7 @@ fn attention(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// Keys or values `[N, groups, T, size]`, each group for as many heads of queries.
-fn repeated(c: &Context<'_>, x: &Tensor, heads: usize) -> Result<Tensor> {
+pub(super) fn repeated(c: &Context<'_>, x: &Tensor, heads: usize) -> Result<Tensor> {
     let groups = x.dims()[1];
     if groups == 0 || !heads.is_multiple_of(groups) {
         return Err(c.error(format!("{heads} heads of queries for {groups} of keys")));
@@ -199,20 +199,34 @@ fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
         (cos, sin) = (rows(&cos)?, rows(&sin)?);
     }
     let (cos, sin) = (cos.narrow(-1, 0, half)?.unsqueeze(1)?, sin.narrow(-1, 0, half)?.unsqueeze(1)?);
+    let y = rotated(&x, &cos, &sin, c.flag("interleaved", false)?)?;
+    one(if input.rank() == 3 { y.transpose(1, 2)?.reshape(input.dims())? } else { y })
+}
+
+/// Heads `[N, heads, T, size]` with pairs of numbers turned by angles, whose cosines and sines `[N, 1, T,
+/// half]` broadcast; numbers beyond those of the angles stay. A pair is of neighbours if `interleaved`, or of
+/// a number and the one `half` after it.
+pub(super) fn rotated(x: &Tensor, cos: &Tensor, sin: &Tensor, interleaved: bool) -> Result<Tensor> {
+    let (size, half) = (x.dims()[3], cos.dims().last().copied().unwrap_or(0));
+    let turned = (2 * half).min(size);
     let part = x.narrow(-1, 0, turned)?;
-    let interleaved = c.flag("interleaved", false)?;
     let (a, b) = if interleaved {
-        let pairs = part.reshape([n, x.dims()[1], steps, half, 2])?;
+        let mut pairs = x.dims()[..3].to_vec();
+        pairs.extend([half, 2]);
+        let pairs = part.reshape(pairs)?;
         (pairs.select(-1, 0)?, pairs.select(-1, 1)?)
     } else {
         (part.narrow(-1, 0, half)?, part.narrow(-1, half, half)?)
     };
-    let (real, imaginary) = (a.mul(&cos)?.sub(&b.mul(&sin)?)?, a.mul(&sin)?.add(&b.mul(&cos)?)?);
+    let (real, imaginary) = (a.mul(cos)?.sub(&b.mul(sin)?)?, a.mul(sin)?.add(&b.mul(cos)?)?);
     let rotated = if interleaved {
         Tensor::stack(&[real, imaginary], -1)?.reshape(part.dims())?
     } else {
         Tensor::concat(&[real, imaginary], -1)?
     };
-    let y = Tensor::concat(&[rotated, x.narrow(-1, turned, size - turned)?], -1)?;
-    one(if input.rank() == 3 { y.transpose(1, 2)?.reshape(input.dims())? } else { y })
+    if turned == size {
+        Ok(rotated)
+    } else {
+        Tensor::concat(&[rotated, x.narrow(-1, turned, size - turned)?], -1)
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{DType, Result, Tensor};
 
 use super::Row;
 use crate::{
     context::Context,
-    value::{HostTensor, Value},
+    graph::Graph,
+    model::{Size, describe},
+    value::{DataType, HostData, HostTensor, Value},
 };
 
 pub(crate) const TABLE: &[Row] = &[
@@ -35,9 +37,7 @@ fn stacked(c: &Context<'_>, list: &[Value], axis: i64, reverse: bool) -> Result<
     if reverse {
         tensors.reverse();
     }
-    let Some(first) = tensors.first() else {
-        return Err(c.error("a loop without iterations has no shape of what it would have made"));
-    };
+    let first = tensors.first().ok_or_else(|| c.error("there is nothing to stack"))?;
     let axis = c.axis(axis, first.rank() + 1)?;
     Ok(Tensor::stack(&tensors, axis)?.into())
 }
@@ -55,27 +55,78 @@ fn loop_(c: &Context<'_>) -> Result<Vec<Value>> {
     let mut collected: Vec<Vec<Value>> = vec![Vec::new(); scans];
     let mut iteration = 0;
     while go && limit.is_none_or(|limit| iteration < limit) {
-        let number = Value::from(HostTensor::integer(iteration));
-        let inputs = [number, HostTensor::truth(true).into()].into_iter().chain(carried).map(Some);
-        let mut outputs = c.run_graph(&body, inputs.collect())?.into_iter();
+        let mut outputs = c.run_graph(&body, of_iteration(iteration, carried))?.into_iter();
         let next = outputs.next().ok_or_else(|| c.error("the body gives no condition"))?;
         go = holds(c, &next)?;
         carried = outputs.by_ref().take(states).collect();
         collected.iter_mut().zip(outputs).for_each(|(list, value)| list.push(value));
         iteration += 1;
     }
+    if iteration == 0 {
+        let axes = vec![0; scans];
+        carried.extend(empty_scans(c, &body, of_iteration(0, carried.clone()), 1 + states, &axes)?);
+        return Ok(carried);
+    }
     for list in collected {
-        carried.push(match list.as_slice() {
-            [] => empty_scan(c)?,
-            several => stacked(c, several, 0, false)?,
-        });
+        carried.push(stacked(c, &list, 0, false)?);
     }
     Ok(carried)
 }
 
-/// The scan output of a loop without iterations: no elements.
-fn empty_scan(c: &Context<'_>) -> Result<Value> {
-    Ok(Tensor::zeros([0], c.device())?.into())
+/// The inputs of a loop's body: the iteration's number, the condition, and the values of the iteration
+/// before.
+fn of_iteration(iteration: i64, carried: Vec<Value>) -> Vec<Option<Value>> {
+    let number = Value::from(HostTensor::integer(iteration));
+    [number, HostTensor::truth(true).into()].into_iter().chain(carried).map(Some).collect()
+}
+
+/// The element type and the sizes of an output, as far as the file declares them.
+type Declared = (Option<DataType>, Option<Vec<Option<usize>>>);
+
+/// The scan outputs of a body that never runs: no elements along `axes`, and the element types and other
+/// sizes that the body's outputs from `first` on declare. What they do not declare is found by building the
+/// body once with these inputs, which computes nothing; a body that fails for them leaves sizes of 0 and f32.
+fn empty_scans(
+    c: &Context<'_>,
+    body: &Graph,
+    inputs: Vec<Option<Value>>,
+    first: usize,
+    axes: &[i64],
+) -> Result<Vec<Value>> {
+    let declared: Vec<Declared> = body
+        .outputs
+        .get(first..)
+        .unwrap_or(&[])
+        .iter()
+        .zip(axes)
+        .map(|(output, _)| {
+            let info = describe(&output.name, output.r#type.as_ref(), false);
+            let known = |size: &Size| match size {
+                Size::Known(size) => Some(*size),
+                Size::Symbolic(_) => None,
+            };
+            (info.data_type, info.shape.map(|shape| shape.iter().map(known).collect()))
+        })
+        .collect();
+    let is_known = declared.iter().all(|(data_type, shape)| {
+        data_type.is_some() && shape.as_ref().is_some_and(|shape| shape.iter().all(Option::is_some))
+    });
+    let built = if is_known { None } else { c.run_graph(body, inputs).ok() };
+    let mut empty = Vec::with_capacity(axes.len());
+    for (at, ((data_type, shape), &axis)) in declared.into_iter().zip(axes).enumerate() {
+        let value = built.as_ref().and_then(|values| values.get(first + at));
+        let found = value.and_then(|value| Some((value.data_type()?, value.dims()?.to_vec())));
+        let (data_type, mut shape) = match found {
+            Some(found) => found,
+            None => (
+                data_type.unwrap_or(DataType::Tensor(DType::F32)),
+                shape.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect(),
+            ),
+        };
+        shape.insert(c.axis(axis, shape.len() + 1)?, 0);
+        empty.push(HostTensor::new(data_type, shape, HostData::none(data_type))?.into());
+    }
+    Ok(empty)
 }
 
 /// The numbers of an attribute with one for each of `count` inputs or outputs, 0 by default.
@@ -129,6 +180,16 @@ fn scanned(c: &Context<'_>, inputs: Vec<Value>, axis_default: i64) -> Result<Vec
     }
     let steps = lines[0].dims()[axes[0]];
     let mut collected: Vec<Vec<Value>> = vec![Vec::new(); made];
+    if steps == 0 {
+        let mut given: Vec<Option<Value>> = carried.iter().cloned().map(Some).collect();
+        for (line, &axis) in lines.iter().zip(&axes) {
+            let mut shape = line.dims().to_vec();
+            shape.remove(axis);
+            given.push(Some(Tensor::zeros(shape, (line.dtype(), c.device()))?.into()));
+        }
+        carried.extend(empty_scans(c, &body, given, states, &axes_out)?);
+        return Ok(carried);
+    }
     for step in 0..steps {
         let mut given: Vec<Option<Value>> = carried.into_iter().map(Some).collect();
         for ((line, &axis), &backward) in lines.iter().zip(&axes).zip(&backward_in) {

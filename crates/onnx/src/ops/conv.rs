@@ -131,7 +131,6 @@ pub(crate) fn transposed(c: &Context<'_>) -> Result<Vec<Value>> {
     let (stride, dilation, more) = (list("strides", 1)?, list("dilations", 1)?, list("output_padding", 0)?);
     let full = |axis: usize| (space[axis] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
     let auto = c.text_or("auto_pad", "NOTSET")?;
-    let lower = auto == "SAME_LOWER";
     // Where each axis of the output begins in the full one, and its length.
     let wanted = match c.ints("output_shape")? {
         Some(list) => Some(sizes(c, list.get(list.len().saturating_sub(d)..).unwrap_or(&[]))?),
@@ -144,7 +143,6 @@ pub(crate) fn transposed(c: &Context<'_>) -> Result<Vec<Value>> {
                 let all = (full(axis) + more[axis]).saturating_sub(wanted[axis]);
                 // ONNX puts the odd one at the start unless asked for the upper side.
                 let before = if auto == "SAME_UPPER" { all / 2 } else { all - all / 2 };
-                let before = if lower || auto == "SAME_UPPER" { before } else { all / 2 };
                 (before, wanted[axis])
             })
             .collect(),

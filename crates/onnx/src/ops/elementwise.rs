@@ -154,7 +154,7 @@ fn clip(c: &Context<'_>) -> Result<Vec<Value>> {
 
 /// The bytes of the elements as elements of another type of the same size, on the host.
 fn bit_cast(c: &Context<'_>) -> Result<Vec<Value>> {
-    let host = c.host(0)?;
+    let host = c.host_data(0)?;
     let to = c.int("to")?.and_then(|number| i32::try_from(number).ok()).and_then(DataType::from_onnx);
     let from = host.data_type();
     let (DataType::Tensor(old), Some(DataType::Tensor(new))) = (from, to) else {
@@ -203,6 +203,7 @@ pub(super) fn cast_to(c: &Context<'_>, value: &Value, to: DataType) -> Result<Va
         let dtype = on_device(dtype, c.device());
         return Ok(to_narrow(&tensor, dtype, c.flag("saturate", true)?)?.into());
     }
+    c.refuse_trace(value)?;
     let host = value.to_host()?;
     let data = match (to, host.data()) {
         (DataType::Text, HostData::Text(list)) => HostData::Text(list.clone()),

@@ -9,7 +9,7 @@ use tensor_core::{DType, Kind, Result, Scalar, Shape};
 use super::{elementwise::cast_to, reduce, shape};
 use crate::{
     context::Context,
-    value::{DataType, HostData, HostTensor, Value},
+    value::{DataType, HostData, HostTensor, Value, within},
 };
 
 /// Computes an operator on the host.
@@ -264,7 +264,11 @@ fn select(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
         (HostData::Int(x), HostData::Int(y)) => HostData::Int(pick(&chosen, (x, &left), (y, &right))),
         (HostData::Float(x), HostData::Float(y)) => HostData::Float(pick(&chosen, (x, &left), (y, &right))),
         (HostData::Bool(x), HostData::Bool(y)) => HostData::Bool(pick(&chosen, (x, &left), (y, &right))),
-        (HostData::Text(x), HostData::Text(y)) => HostData::Text(pick(&chosen, (x, &left), (y, &right))),
+        (HostData::Text(x), HostData::Text(y)) => {
+            let each = chosen.iter().zip(left).zip(right);
+            let texts = each.map(|((&chosen, i), j)| if chosen { &x[i] } else { &y[j] });
+            HostData::Text(within(c.meter(), texts.map(|text| (text.len(), || text.clone())))?)
+        }
         _ => return Ok(None),
     };
     done(a.data_type(), shape, data)
@@ -358,7 +362,7 @@ fn expand(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
         return Ok(None);
     }
     let positions = broadcast(x.dims(), shape.dims());
-    done(x.data_type(), shape.dims(), x.data().pick(positions.into_iter()))
+    done(x.data_type(), shape.dims(), x.data().pick(c.meter(), positions.into_iter())?)
 }
 
 fn gather(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
@@ -385,7 +389,7 @@ fn gather(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
     });
     let shape: Vec<usize> =
         x.dims()[..axis].iter().chain(index.dims()).chain(&x.dims()[axis + 1..]).copied().collect();
-    done(x.data_type(), shape, x.data().pick(positions))
+    done(x.data_type(), shape, x.data().pick(c.meter(), positions)?)
 }
 
 fn range(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
@@ -459,7 +463,7 @@ fn slice(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
         }
         position as usize
     };
-    done(x.data_type(), shape, x.data().pick((0..count).map(position)))
+    done(x.data_type(), shape, x.data().pick(c.meter(), (0..count).map(position))?)
 }
 
 fn split(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
@@ -481,7 +485,7 @@ fn split(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
             .flat_map(|at| (0..inner).map(move |inner_at| at * inner + inner_at));
         let mut shape = x.dims().to_vec();
         shape[axis] = part;
-        parts.push(HostTensor::new(x.data_type(), shape, x.data().pick(positions))?.into());
+        parts.push(HostTensor::new(x.data_type(), shape, x.data().pick(c.meter(), positions)?)?.into());
         first += part;
     }
     Ok(Some(parts))
@@ -535,5 +539,5 @@ fn transpose(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
         position
     };
     let count = x.data().len();
-    done(x.data_type(), shape.clone(), x.data().pick((0..count).map(position)))
+    done(x.data_type(), shape.clone(), x.data().pick(c.meter(), (0..count).map(position))?)
 }

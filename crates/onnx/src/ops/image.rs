@@ -60,7 +60,7 @@ fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
 /// For each class of each image the boxes with the best scores, but none that overlaps a better one too
 /// much. Which ones are left is known only to the host.
 fn non_max_suppression(c: &Context<'_>) -> Result<Vec<Value>> {
-    let (boxes, scores) = (c.host(0)?, c.host(1)?);
+    let (boxes, scores) = (c.host_data(0)?, c.host_data(1)?);
     let most = c.integer(2)?.unwrap_or(0).max(0) as usize;
     let (limit, least) = (c.float(3)?.unwrap_or(0.0), c.float(4)?);
     let centred = c.int_or("center_point_box", 0)? == 1;
@@ -99,30 +99,70 @@ fn non_max_suppression(c: &Context<'_>) -> Result<Vec<Value>> {
     Ok(vec![HostTensor::new(i64s, vec![rows, 3], HostData::Int(chosen))?.into()])
 }
 
-/// A sample between four pixels: their numbers and weights.
-type Sample = ([i64; 4], [f32; 4]);
+/// Pixels along one axis, with their weights.
+type Line = Vec<(usize, f32)>;
 
-/// The four pixels around a place of an image.
-fn between(y: f64, x: f64, height: usize, width: usize) -> Sample {
-    if y < -1.0 || y > height as f64 || x < -1.0 || x > width as f64 {
-        return ([0; 4], [0.0; 4]);
+/// The neighbours of a sample along an axis of `size` pixels: the first one, and the share of the next one.
+/// `None` beyond the image.
+fn neighbours(place: f64, size: usize) -> Option<(usize, f64)> {
+    if place < -1.0 || place > size as f64 || place.is_nan() {
+        return None;
     }
-    let line = |place: f64, size: usize| {
-        let place = place.max(0.0);
-        let low = place as usize;
-        if low + 1 >= size { (size - 1, size - 1, 0.0) } else { (low, low + 1, place - low as f64) }
-    };
-    let ((y0, y1, fy), (x0, x1, fx)) = (line(y, height), line(x, width));
-    let number = |y: usize, x: usize| (y * width + x) as i64;
-    let weights = [(1.0 - fy) * (1.0 - fx), (1.0 - fy) * fx, fy * (1.0 - fx), fy * fx];
-    ([number(y0, x0), number(y0, x1), number(y1, x0), number(y1, x1)], weights.map(|w| w as f32))
+    let place = place.max(0.0);
+    let low = place as usize;
+    Some(if low + 1 >= size { (size - 1, 0.0) } else { (low, place - low as f64) })
 }
+
+/// The samples of a cell along an axis, evenly placed; those more than a pixel beyond the image read nothing.
+struct Samples {
+    start: f64,
+    length: f64,
+    count: usize,
+}
+
+impl Samples {
+    fn places(&self) -> impl Iterator<Item = f64> {
+        (0..self.count).map(|k| self.start + (k as f64 + 0.5) * self.length / self.count as f64)
+    }
+
+    /// The pixels that the mean of the samples reads. Samples that share a pixel are one term, so that there
+    /// are at most as many terms as pixels.
+    fn mean(&self, size: usize) -> Line {
+        let found: Vec<(usize, f64)> = self.places().filter_map(|place| neighbours(place, size)).collect();
+        let (Some(&(a, _)), Some(&(b, _))) = (found.first(), found.last()) else { return Line::default() };
+        // A box may be turned round; then its last sample is the first one.
+        let (first, last) = (a.min(b), (a.max(b) + 1).min(size - 1));
+        let mut weights = vec![0.0; last + 1 - first];
+        for (low, share) in found {
+            weights[low - first] += 1.0 - share;
+            if share > 0.0 {
+                weights[low + 1 - first] += share;
+            }
+        }
+        let count = self.count as f64;
+        (first..).zip(weights.into_iter().map(|weight| (weight / count) as f32)).collect()
+    }
+
+    /// The two pixels of each sample. A weight of 0 counts in a maximum, as ONNX Runtime has it.
+    fn each(&self, size: usize) -> Vec<Line> {
+        let line = |place| match neighbours(place, size) {
+            Some((low, share)) => {
+                vec![(low, (1.0 - share) as f32), ((low + 1).min(size - 1), share as f32)]
+            }
+            None => vec![(0, 0.0)],
+        };
+        self.places().map(line).collect()
+    }
+}
+
+/// The greatest number of samples of a cell along an axis.
+const MAX_SAMPLES: usize = 1 << 12;
 
 /// Regions of an image at one size, each cell a mean or a maximum of samples between pixels. How many
 /// samples there are depends on the regions, which are read on the host.
 fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.tensor(0)?;
-    let (regions, images) = (c.host(1)?, c.integers(2)?.unwrap_or_default());
+    let (regions, images) = (c.host_data(1)?, c.integers(2)?.unwrap_or_default());
     let half =
         c.version() >= 16 && c.text_or("coordinate_transformation_mode", "half_pixel")? == "half_pixel";
     let maximum = match c.text_or("mode", "avg")? {
@@ -131,11 +171,14 @@ fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
         other => return Err(c.error(format!("mode \"{other}\"; avg and max are known"))),
     };
     let out = |name: &str| -> Result<usize> {
-        let size = usize::try_from(c.int_or(name, 1)?).ok().filter(|&size| size > 0 && size <= 1 << 12);
+        let size = usize::try_from(c.int_or(name, 1)?).ok().filter(|&size| size > 0 && size <= MAX_SAMPLES);
         size.ok_or_else(|| c.error(format!("{name} is not above 0, or too large")))
     };
     let (rows, columns) = (out("output_height")?, out("output_width")?);
-    let ratio = c.int_or("sampling_ratio", 0)?.max(0) as usize;
+    let ratio = usize::try_from(c.int_or("sampling_ratio", 0)?.max(0)).unwrap_or(usize::MAX);
+    if ratio > MAX_SAMPLES {
+        return Err(c.error(format!("sampling_ratio {ratio}; {MAX_SAMPLES} are allowed")));
+    }
     let scale = c.number_or("spatial_scale", 1.0)?;
     let (&[n, channels, height, width], &[count, 4]) = (x.dims(), regions.dims()) else {
         return Err(c.error("an image is [N, C, H, W] and regions are [R, 4]"));
@@ -144,54 +187,66 @@ fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
     if images.len() != count || images.iter().any(|&image| image < 0 || image >= n as i64) {
         return Err(c.error(format!("regions of the images {images:?} of {n}")));
     }
+    if height == 0 || width == 0 {
+        return Err(c.error(format!("an image {} without pixels", x.shape())));
+    }
     let offset = if half { 0.5 } else { 0.0 };
-    // The samples of each cell of each region.
-    let mut cells: Vec<Vec<Sample>> = Vec::with_capacity(c.table_len(&[count, rows, columns])?);
+    // For each cell of each region, groups of pixels: of a mean one, of a maximum one for each sample.
+    let cells = c.table_len(&[count, rows, columns])?;
+    let mut terms: Vec<Vec<(usize, f32)>> = Vec::with_capacity(cells);
+    let mut total = 0;
     for (region, &image) in regions.chunks_exact(4).zip(&images) {
         let [left, top, right, bottom] = [0, 1, 2, 3].map(|k| region[k] * scale - offset);
         let least = if half { f64::NEG_INFINITY } else { 1.0 };
-        let (w, h) = ((right - left).max(least), (bottom - top).max(least));
-        let (cell_h, cell_w) = (h / rows as f64, w / columns as f64);
-        let steps = |cell: f64| if ratio > 0 { ratio } else { (cell.ceil().max(0.0) as usize).min(1 << 12) };
-        let (steps_y, steps_x) = (steps(cell_h), steps(cell_w));
-        let first = image * (height * width) as i64;
-        for row in 0..rows {
-            for column in 0..columns {
-                let mut samples = Vec::with_capacity(c.table_len(&[steps_y, steps_x])?);
-                for iy in 0..steps_y {
-                    let y = top + row as f64 * cell_h + (iy as f64 + 0.5) * cell_h / steps_y as f64;
-                    for ix in 0..steps_x {
-                        let x = left + column as f64 * cell_w + (ix as f64 + 0.5) * cell_w / steps_x as f64;
-                        let (places, weights) = between(y, x, height, width);
-                        samples.push((places.map(|place| place + first), weights));
+        let steps = |start: f64, end: f64, cells: usize| {
+            let length = (end - start).max(least) / cells as f64;
+            let steps = (length.ceil().max(0.0) as usize).min(MAX_SAMPLES);
+            (length, if ratio > 0 { ratio } else { steps })
+        };
+        if maximum {
+            let (y, x) = (steps(top, bottom, rows).1, steps(left, right, columns).1);
+            c.table_len(&[4, rows * y, columns * x])?;
+        }
+        let lines = |start: f64, end: f64, cells: usize, size: usize| -> Vec<Vec<Line>> {
+            let (length, count) = steps(start, end, cells);
+            let samples = |cell| Samples { start: start + cell as f64 * length, length, count };
+            let lines =
+                |samples: Samples| if maximum { samples.each(size) } else { vec![samples.mean(size)] };
+            (0..cells).map(|cell| lines(samples(cell))).collect()
+        };
+        let (vertical, horizontal) = (lines(top, bottom, rows, height), lines(left, right, columns, width));
+        let terms_of = |lines: &[Vec<Line>]| -> usize { lines.iter().flatten().map(Vec::len).sum() };
+        total = c.table_len(&[total + terms_of(&vertical).saturating_mul(terms_of(&horizontal))])?;
+        let image = image as usize * height * width;
+        for y in &vertical {
+            for x in &horizontal {
+                let mut own = Vec::new();
+                for (y, x) in y.iter().flat_map(|y| x.iter().map(move |x| (y, x))) {
+                    for (row, of_row) in y {
+                        let first = image + row * width;
+                        own.extend(x.iter().map(|(at, weight)| (first + at, of_row * weight)));
                     }
                 }
-                cells.push(samples);
+                terms.push(own);
             }
         }
     }
-    let most = cells.iter().map(Vec::len).max().unwrap_or(0).max(1);
-    if cells.len().saturating_mul(most) > 1 << 26 {
-        return Err(c.error("the regions have too many samples; set sampling_ratio"));
-    }
-    let (mut places, mut weights) = (Vec::new(), Vec::new());
-    for samples in &cells {
-        for at in 0..most {
-            // A mean has nothing of a sample that is not there; a maximum has the first one again.
-            let (own, factor) = match samples.get(at) {
-                Some(sample) => (*sample, if maximum { 1.0 } else { 1.0 / samples.len() as f32 }),
-                None if maximum => (samples.first().copied().unwrap_or(([0; 4], [0.0; 4])), 1.0),
-                None => (([0; 4], [0.0; 4]), 0.0),
-            };
-            places.extend(own.0);
-            weights.extend(own.1.map(|weight| weight * factor));
+    let most = terms.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let mut places = Vec::with_capacity(c.table_len(&[terms.len(), most])?);
+    let mut weights = Vec::with_capacity(places.capacity());
+    for own in &terms {
+        // A mean has nothing of a term that is not there; a maximum has the first one again.
+        let filler = own.first().copied().filter(|_| maximum).unwrap_or((0, 0.0));
+        let filled = own.iter().copied().chain(std::iter::repeat(filler)).take(most);
+        for (place, weight) in filled {
+            places.push(place as i64);
+            weights.push(weight);
         }
     }
-    let total = places.len();
-    let index = Tensor::from_vec(places, [total], c.device())?.to_dtype(c.index_dtype())?;
-    let weights = Tensor::from_vec(weights, [cells.len(), most * 4, 1], c.device())?.to_dtype(x.dtype())?;
+    let index = Tensor::from_vec(places, [cells * most], c.device())?.to_dtype(c.index_dtype())?;
+    let weights = Tensor::from_vec(weights, [cells, most, 1], c.device())?.to_dtype(x.dtype())?;
     let pixels = x.permute([0, 2, 3, 1])?.reshape([n * height * width, channels])?;
-    let read = pixels.index_select(0, &index)?.reshape([cells.len(), most * 4, channels])?.mul(&weights)?;
+    let read = pixels.index_select(0, &index)?.reshape([cells, most, channels])?.mul(&weights)?;
     let cells = if maximum { read.amax(1, false)? } else { read.sum_axis(1, false)? };
     one(cells.reshape([count, rows, columns, channels])?.permute([0, 3, 1, 2])?)
 }

@@ -15,7 +15,10 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "Gather", 1, gather),
     ("", "GatherElements", 11, gather_elements),
     ("", "GatherND", 11, gather_nd),
-    ("", "NonZero", 9, |c| one(c.tensor(0)?.nonzero()?.t()?.to_dtype(c.index_dtype())?)),
+    ("", "NonZero", 9, |c| {
+        c.refuse_trace(c.value(0)?)?;
+        one(c.tensor(0)?.nonzero()?.t()?.to_dtype(c.index_dtype())?)
+    }),
     ("", "OneHot", 9, one_hot),
     ("", "ReverseSequence", 10, reverse_sequence),
     ("", "Scatter", 9, scatter_elements),
@@ -171,6 +174,7 @@ fn compress(c: &Context<'_>) -> Result<Vec<Value>> {
             0
         }
     };
+    c.refuse_trace(c.value(1)?)?;
     let condition = c.tensor(1)?;
     let count = condition.numel().min(x.dims()[axis]);
     let kept = condition.flatten_all().narrow(0, 0, count)?.nonzero()?.flatten_all();
@@ -223,7 +227,7 @@ fn reverse_sequence(c: &Context<'_>) -> Result<Vec<Value>> {
 /// The unique elements, or unique slices along an axis, with the index of the first occurrence of each, the
 /// inverse indices, and the counts. Computed on the host, because the output size depends on the values.
 fn unique(c: &Context<'_>) -> Result<Vec<Value>> {
-    let x = c.host(0)?;
+    let x = c.host_data(0)?;
     let (outer, count, inner, axis) = match c.int("axis")? {
         Some(axis) => {
             let axis = c.axis(axis, x.dims().len())?;
@@ -264,7 +268,7 @@ fn unique(c: &Context<'_>) -> Result<Vec<Value>> {
             (0..inner).map(move |inner_at| place(group[0], outer_at * inner + inner_at))
         })
     });
-    let data = x.data().pick(positions);
+    let data = x.data().pick(c.meter(), positions)?;
     let shape = match axis {
         Some(axis) => {
             let mut shape = x.dims().to_vec();

@@ -80,7 +80,7 @@ fn listed(c: &Context<'_>, name: &str) -> Result<(Vec<Label>, DataType)> {
 
 /// To each key its value.
 fn label_encoder(c: &Context<'_>) -> Result<Vec<Value>> {
-    let x = c.host(0)?;
+    let x = c.host_data(0)?;
     let ((keys, _), (values, to)) = (listed(c, "keys")?, listed(c, "values")?);
     if keys.len() != values.len() {
         return Err(c.error(format!("{} keys and {} values", keys.len(), values.len())));

@@ -13,6 +13,8 @@ mod index;
 mod linear_attention;
 mod loss;
 mod microsoft;
+mod microsoft_attention;
+mod microsoft_quantized;
 mod ml;
 mod norm;
 mod pool;
@@ -48,6 +50,8 @@ pub(crate) fn tables() -> &'static [&'static [Row]] {
         linear_attention::TABLE,
         loss::TABLE,
         microsoft::TABLE,
+        microsoft_attention::TABLE,
+        microsoft_quantized::TABLE,
         ml::TABLE,
         norm::TABLE,
         pool::TABLE,

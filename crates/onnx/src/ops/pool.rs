@@ -160,23 +160,27 @@ fn counts(c: &Context<'_>, x: &Tensor, w: &Windows, more: &[usize], padding: boo
 }
 
 fn average(c: &Context<'_>) -> Result<Vec<Value>> {
-    let x = c.tensor(0)?;
-    let (w, more) = windows(c, &x)?;
+    one(averaged(c, &c.tensor(0)?)?)
+}
+
+/// The means of the node's windows.
+pub(super) fn averaged(c: &Context<'_>, x: &Tensor) -> Result<Tensor> {
+    let (w, more) = windows(c, x)?;
     let padding = c.flag("count_include_pad", false)?;
     let dense = w.dilation.iter().all(|&n| n == 1);
     macro_rules! layer {
         ($d:literal, $f:ident) => {
             if let Some((window, options)) = plain::<$d>(&w, &more).filter(|_| dense) {
-                return one($f(&x, window, PoolOptions { count_include_pad: padding, ..options })?);
+                return $f(x, window, PoolOptions { count_include_pad: padding, ..options });
             }
         };
     }
     layer!(1, avg_pool1d);
     layer!(2, avg_pool2d);
     layer!(3, avg_pool3d);
-    let sums = viewed(&x, &w, &more, 0.0)?.sum_axis(last(&x), false)?;
-    let counts = counts(c, &x, &w, &more, padding)?;
-    one(sums.div(&counts.to_dtype(sums.dtype())?)?)
+    let sums = viewed(x, &w, &more, 0.0)?.sum_axis(last(x), false)?;
+    let counts = counts(c, x, &w, &more, padding)?;
+    sums.div(&counts.to_dtype(sums.dtype())?)
 }
 
 /// (Σ|x|ᵖ)^(1/p) over each window.

@@ -61,7 +61,7 @@ fn target(c: &Context<'_>, zero: Option<&Value>) -> Result<DataType> {
 }
 
 /// Rounded to the nearest number of the type, halves to even.
-fn rounded(c: &Context<'_>, x: &Tensor, to: DataType) -> Result<Value> {
+pub(super) fn rounded(c: &Context<'_>, x: &Tensor, to: DataType) -> Result<Value> {
     let (low, high) = match (to, to.narrow_range()) {
         (DataType::Tensor(dtype), _) if !dtype.is_float() => {
             (dtype.least().as_f64(), dtype.greatest().as_f64())
@@ -96,21 +96,21 @@ fn dynamic(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// A tensor as u8, with its scale and its zero point.
-fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let low = x.min()?.minimum_scalar(0.0);
     let high = x.max()?.maximum_scalar(0.0);
     let range = high.sub(&low)?;
     let scale = range.div_scalar(255.0);
-    // All zeros have a scale of 0.
-    let safe = scale.masked_fill(&scale.eq_scalar(0.0), 1.0)?;
-    let zero = low.neg().div(&safe)?.clamp(0.0, 255.0).round();
-    let y = x.div(&safe)?.round().add(&zero)?.clamp(0.0, 255.0);
+    // A tensor of zeros has no range; its scale is 1.
+    let scale = scale.masked_fill(&scale.eq_scalar(0.0), 1.0)?;
+    let zero = low.neg().div(&scale)?.clamp(0.0, 255.0).round();
+    let y = x.div(&scale)?.round().add(&zero)?.clamp(0.0, 255.0);
     Ok((y.to_dtype(DType::U8)?, scale, zero.to_dtype(DType::U8)?))
 }
 
 /// The axis of a list of zero points.
 pub(crate) const ROW: fn(&Tensor) -> usize = |x| x.rank().saturating_sub(2);
-const COLUMN: fn(&Tensor) -> usize = |x| x.rank().wrapping_sub(1);
+pub(super) const COLUMN: fn(&Tensor) -> usize = |x| x.rank().wrapping_sub(1);
 pub(crate) const CHANNEL: fn(&Tensor) -> usize = |_| 1;
 pub(crate) const CHANNEL_OF_WEIGHT: fn(&Tensor) -> usize = |_| 0;
 
@@ -154,7 +154,7 @@ fn product(c: &Context<'_>, a: usize, b: usize, zeros: [usize; 2]) -> Result<Ten
 }
 
 /// Scales along an axis of a result of `rank` axes.
-fn along(scale: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
+pub(super) fn along(scale: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
     if scale.numel() == 1 {
         return scale.reshape(());
     }

@@ -1,8 +1,8 @@
 //! Recurrent layers in every form of ONNX: the input part of all steps in one matrix product, and then the
 //! kernel of `nn`'s layers where it has the form, or step by step with ordinary operations.
 
-use nn::functional::Sequence;
-use tensor_core::{RecurrentCell, Result, Tensor};
+use nn::functional::{Sequence, States};
+use tensor_core::{Argument, RecurrentCell, Result, Tensor, is_tracing, traced_results};
 
 use super::{Row, quantized::through_u8};
 use crate::{context::Context, value::Value};
@@ -224,24 +224,18 @@ fn same_cell(
 fn by_kernel(
     c: &Context<'_>,
     cell: Cell,
-    shares: &Tensor,
+    (x, shares): (&Tensor, &Tensor),
     (hidden, state): (&Tensor, &Tensor),
     direction: &Direction,
     activations: &[Activation],
 ) -> Result<Option<Vec<Tensor>>> {
-    let Some((same, order)) = same_cell(c, cell, activations)?.filter(|_| direction.peepholes.is_none())
-    else {
+    // The kernel has neither peepholes nor states that are quantized before each product.
+    let is_plain = direction.peepholes.is_none() && !direction.quantized_state;
+    let Some((same, order)) = same_cell(c, cell, activations)?.filter(|_| is_plain) else {
         return Ok(None);
     };
     let size = direction.of_state.dims()[1];
-    let ordered = |x: &Tensor, axis: usize| -> Result<Tensor> {
-        if order.len() == 1 {
-            return Ok(x.clone());
-        }
-        let gates = order.iter().map(|&k| x.narrow(axis, k * size, size)).collect::<Result<Vec<_>>>()?;
-        Tensor::concat(&gates, axis)
-    };
-    let (gates, weight) = (ordered(shares, 2)?, ordered(&direction.of_state, 0)?);
+    let (gates, weight) = (in_order(shares, 2, order)?, in_order(&direction.of_state, 0, order)?);
     let bias;
     let mut inputs = vec![&gates, &weight, hidden];
     match cell {
@@ -259,10 +253,57 @@ fn by_kernel(
         }
     }
     let states = Sequence { cell: same, reverse: direction.reverse }.by_kernel(&inputs)?;
-    Ok(states.map(|states| {
-        let cell = states.cell.unwrap_or_else(|| state.clone());
-        vec![states.all, states.hidden, cell]
-    }))
+    let Some(states) = states else { return Ok(None) };
+    if is_tracing() {
+        note(same, order, x, (hidden, state), &states, direction)?;
+    }
+    let cell = states.cell.unwrap_or_else(|| state.clone());
+    Ok(Some(vec![states.all, states.hidden, cell]))
+}
+
+/// A tensor with its gates in the order of `nn`'s cell.
+fn in_order(x: &Tensor, axis: usize, order: &[usize]) -> Result<Tensor> {
+    if order.len() == 1 {
+        return Ok(x.clone());
+    }
+    let size = x.dims()[axis] / order.len();
+    let gates = order.iter().map(|&k| x.narrow(axis, k * size, size)).collect::<Result<Vec<_>>>()?;
+    Tensor::concat(&gates, axis)
+}
+
+/// Notes all steps for a trace, as one call, which an export writes as one node.
+fn note(
+    cell: RecurrentCell,
+    order: &[usize],
+    x: &Tensor,
+    (hidden, state): (&Tensor, &Tensor),
+    states: &States,
+    direction: &Direction,
+) -> Result<()> {
+    let (of_input, of_state) =
+        (in_order(&direction.of_input, 0, order)?, in_order(&direction.of_state, 0, order)?);
+    let biases = match &direction.biases {
+        Some((of_input, of_state)) => Some((in_order(of_input, 0, order)?, in_order(of_state, 0, order)?)),
+        None => None,
+    };
+    let (bias, state_bias) = biases.as_ref().map_or((None, None), |(i, h)| (Some(i), Some(h)));
+    let first_cell = states.cell.as_ref().map(|_| state);
+    let inputs = [Some(x), Some(&of_input), Some(&of_state), bias, state_bias, Some(hidden), first_cell];
+    let outputs: Vec<&Tensor> = [&states.all, &states.hidden].into_iter().chain(&states.cell).collect();
+    let name = match cell {
+        RecurrentCell::Tanh => "tanh",
+        RecurrentCell::Relu => "relu",
+        RecurrentCell::Lstm => "lstm",
+        RecurrentCell::Gru => "gru",
+    };
+    let reverse = Argument::Int(i64::from(direction.reverse));
+    traced_results(
+        "recurrent",
+        &inputs,
+        &outputs,
+        vec![("cell", Argument::Text(name)), ("reverse", reverse)],
+    );
+    Ok(())
 }
 
 /// h after each step `[T, N, H]`, the last h, and the last c of an LSTM.
@@ -304,7 +345,7 @@ fn one_direction(
     }
     if mask.is_none() && clip.is_none() {
         let states = (&hidden, &state);
-        if let Some(found) = by_kernel(c, cell, &shares, states, direction, activations)? {
+        if let Some(found) = by_kernel(c, cell, (x, &shares), states, direction, activations)? {
             return Ok(found);
         }
     }

@@ -1,7 +1,7 @@
 //! `Resize` and `Upsample`: axis by axis, each element is a weighted sum of a few neighbours. The weights
 //! are computed on the host from the sizes only.
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{DType, Result, Tensor};
 
 use super::{Row, one, sizes};
 use crate::{context::Context, value::Value};
@@ -13,37 +13,37 @@ const MAX_TAPS: usize = 4;
 /// The same where the matrix would be too large.
 const MAX_TAPS_OF_LONG_AXES: usize = 64;
 
-/// How an output's place is found in the input.
+/// How an output's place is found in the input. Places are f32, as ONNX Runtime has them: their last bits
+/// decide which pixel is the nearest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Places<'a> {
     mode: &'a str,
-    scale: f64,
+    scale: f32,
     input: usize,
     output: usize,
+    /// The output's length, which is no whole number if a scale gives it.
+    length: f32,
     /// The part of the input that is cut out, from 0 to 1.
-    region: (f64, f64),
+    region: (f32, f32),
 }
 
 impl Places<'_> {
     fn of(&self, c: &Context<'_>, at: usize) -> Result<f64> {
-        let (x, last) = (at as f64, self.input as f64 - 1.0);
-        let length = self.scale * self.input as f64;
-        let (start, end) = self.region;
-        Ok(match self.mode {
+        let (x, size, last) = (at as f32, self.input as f32, self.input as f32 - 1.0);
+        let (length, (start, end)) = (self.length, self.region);
+        let centre = (x + 0.5) / self.scale;
+        Ok(f64::from(match self.mode {
             "asymmetric" => x / self.scale,
             "align_corners" if length == 1.0 => 0.0,
             "align_corners" => x * last / (length - 1.0),
-            "tf_crop_and_resize" if length == 1.0 => (end - start) * last / 2.0 + start * last,
-            "tf_crop_and_resize" => x * (end - start) * last / (length - 1.0) + start * last,
-            "pytorch_half_pixel" if length == 1.0 => -0.5,
-            "half_pixel" | "pytorch_half_pixel" => (x + 0.5) / self.scale - 0.5,
-            "half_pixel_symmetric" => {
-                let adjustment = self.output as f64 / length;
-                self.input as f64 / 2.0 * (1.0 - adjustment) + (x + 0.5) / self.scale - 0.5
-            }
-            "tf_half_pixel_for_nn" => (x + 0.5) / self.scale,
+            "tf_crop_and_resize" if length == 1.0 => 0.5 * (start + end) * last,
+            "tf_crop_and_resize" => start * last + x * (end - start) * last / (length - 1.0),
+            "pytorch_half_pixel" if self.output == 1 => 0.0,
+            "half_pixel" | "pytorch_half_pixel" => centre - 0.5,
+            "half_pixel_symmetric" => size / 2.0 * (1.0 - self.output as f32 / length) + centre - 0.5,
+            "tf_half_pixel_for_nn" => centre,
             other => return Err(c.error(format!("coordinate_transformation_mode \"{other}\" is not known"))),
-        })
+        }))
     }
 }
 
@@ -94,6 +94,8 @@ impl Weights<'_> {
                     "round_prefer_ceil" => ratio >= 0.5,
                     "floor" => false,
                     "ceil" => true,
+                    // Version 10 takes the right pixel where the axis shrinks, and the left one elsewhere.
+                    "simple" => self.scale < 1.0,
                     other => return Err(c.error(format!("nearest_mode \"{other}\" is not known"))),
                 };
                 (left + i64::from(right), vec![1.0])
@@ -125,27 +127,30 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
             c.error(format!("{given:?} scales or sizes for {} axes; give the one or the other", axes.len()))
         );
     }
-    let old = |axis: usize| x.dims()[axis] as f64;
-    let (scales, outputs): (Vec<f64>, Vec<usize>) = match (scales, wanted) {
+    let by_scales = scales.is_some();
+    let old = |axis: usize| x.dims()[axis] as f32;
+    let (scales, outputs): (Vec<f32>, Vec<usize>) = match (scales, wanted) {
         (Some(scales), _) => {
-            let outputs = axes.iter().zip(&scales).map(|(&axis, scale)| (old(axis) * scale).floor() as usize);
+            // The product is rounded to f32: 10 · 0.7 is 7.
+            let scales: Vec<f32> = scales.into_iter().map(|scale| scale as f32).collect();
+            let outputs = axes.iter().zip(&scales).map(|(&axis, scale)| (old(axis) * scale) as usize);
             let outputs = outputs.collect();
             (scales, outputs)
         }
         (None, wanted) => {
             let wanted = sizes(c, &wanted.unwrap_or_default())?;
-            let each: Vec<f64> =
-                axes.iter().zip(&wanted).map(|(&axis, &size)| size as f64 / old(axis)).collect();
+            let each: Vec<f32> =
+                axes.iter().zip(&wanted).map(|(&axis, &size)| size as f32 / old(axis)).collect();
             let one = match c.text_or("keep_aspect_ratio_policy", "stretch")? {
                 "stretch" => None,
-                "not_larger" => each.iter().copied().reduce(f64::min),
-                "not_smaller" => each.iter().copied().reduce(f64::max),
+                "not_larger" => each.iter().copied().reduce(f32::min),
+                "not_smaller" => each.iter().copied().reduce(f32::max),
                 other => return Err(c.error(format!("keep_aspect_ratio_policy \"{other}\" is not known"))),
             };
             match one {
                 None => (each, wanted),
                 Some(scale) => {
-                    let round = |&axis: &usize| (scale * old(axis) + 0.5).floor() as usize;
+                    let round = |&axis: &usize| (scale * old(axis)).round() as usize;
                     (vec![scale; axes.len()], axes.iter().map(round).collect())
                 }
             }
@@ -156,14 +161,19 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
     let coordinates = c.text_or("coordinate_transformation_mode", default)?;
     let crop = coordinates == "tf_crop_and_resize";
     let regions = if crop { c.floats(1)?.unwrap_or_default() } else { Vec::new() };
+    let region = |k: usize| (regions[k] as f32, regions[k + axes.len()] as f32);
     if crop && regions.len() != 2 * axes.len() {
         return Err(c.error(format!("{} numbers of a region of {} axes", regions.len(), axes.len())));
     }
-    let nearest = c.text_or("nearest_mode", if at_scales == 1 { "floor" } else { "round_prefer_floor" })?;
+    let nearest = c.text_or("nearest_mode", if at_scales == 1 { "simple" } else { "round_prefer_floor" })?;
     let mode = c.text_or("mode", "nearest")?;
     let extrapolated = c.number_or("extrapolation_value", 0.0)?;
     let exclude = c.flag("exclude_outside", false)?;
-    let mut y = x.clone();
+    let antialias = c.flag("antialias", false)?;
+    // Weighted sums are computed in floats; a single rounding is at the end.
+    let (is_float, is_sum) = (x.dtype().is_float(), mode != "nearest");
+    let wide = if is_float { x.dtype().compute() } else { DType::F32 };
+    let mut y = if is_sum { x.to_dtype(wide)? } else { x.clone() };
     let mut outside: Option<Tensor> = None;
     for (k, (&axis, (&scale, &output))) in axes.iter().zip(scales.iter().zip(&outputs)).enumerate() {
         let input = x.dims()[axis];
@@ -173,14 +183,15 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
         if input == 0 || !scale.is_finite() || scale <= 0.0 || output > i32::MAX as usize {
             return Err(c.error(format!("a scale of {scale} for an axis of {input}")));
         }
-        let region = if crop { (regions[k], regions[k + axes.len()]) } else { (0.0, 1.0) };
-        let places = Places { mode: coordinates, scale, input, output, region };
+        let region = if crop { region(k) } else { (0.0, 1.0) };
+        let length = if by_scales { scale * input as f32 } else { output as f32 };
+        let places = Places { mode: coordinates, scale, input, output, length, region };
         let weights = Weights {
             mode,
             nearest,
             a: c.number_or("cubic_coeff_a", -0.75)?,
-            antialias: c.flag("antialias", false)?,
-            scale,
+            antialias,
+            scale: f64::from(scale),
         };
         c.table_len(&[input.max(output)])?;
         let places = (0..output).map(|at| places.of(c, at)).collect::<Result<Vec<f64>>>()?;
@@ -197,10 +208,15 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
             });
         }
     }
-    one(match outside {
-        Some(outside) => y.masked_fill(&outside.expand(y.shape())?, extrapolated)?,
-        None => y,
-    })
+    if let Some(outside) = outside {
+        y = y.masked_fill(&outside.expand(y.shape())?, extrapolated)?;
+    }
+    if !is_float && is_sum {
+        // As ONNX Runtime has it: whole parts, but the nearest numbers after a filter.
+        let (low, high) = (x.dtype().least().as_f64(), x.dtype().greatest().as_f64());
+        y = if antialias { y.round() } else { y.trunc() }.clamp(low, high);
+    }
+    one(y.to_dtype(x.dtype())?)
 }
 
 /// Sums of neighbours along an axis; beyond its ends the outermost elements count, or nothing if `exclude`.
@@ -224,11 +240,9 @@ fn along_axis(c: &Context<'_>, x: &Tensor, axis: usize, taps: Vec<Taps>, exclude
     if count == 1 {
         return x.index_select(axis, &index(taps.iter().map(|(first, _)| clamp(*first)).collect())?);
     }
-    let wide = if x.dtype().is_float() { x.dtype().compute() } else { tensor_core::DType::F32 };
-    let values = x.to_dtype(wide)?;
     let all: Vec<Vec<f64>> = taps.iter().map(weighed).collect();
     let floats =
-        |list: Vec<f32>, shape: Vec<usize>| Tensor::from_vec(list, shape, c.device())?.to_dtype(wide);
+        |list: Vec<f32>, shape: Vec<usize>| Tensor::from_vec(list, shape, c.device())?.to_dtype(x.dtype());
     let matrix_len = c.table_len(&[input, output]);
     if count <= MAX_TAPS || matrix_len.is_err() && count <= MAX_TAPS_OF_LONG_AXES {
         let mut shape = vec![1; x.rank()];
@@ -237,13 +251,13 @@ fn along_axis(c: &Context<'_>, x: &Tensor, axis: usize, taps: Vec<Taps>, exclude
         for k in 0..count {
             let places = index(taps.iter().map(|(first, _)| clamp(first + k as i64)).collect())?;
             let weights = all.iter().map(|weights| weights.get(k).copied().unwrap_or(0.0) as f32).collect();
-            let part = values.index_select(axis, &places)?.mul(&floats(weights, shape.clone())?)?;
+            let part = x.index_select(axis, &places)?.mul(&floats(weights, shape.clone())?)?;
             sum = Some(match sum {
                 Some(sum) => sum.add(&part)?,
                 None => part,
             });
         }
-        return sum.ok_or_else(|| c.error("there are no neighbours"))?.to_dtype(x.dtype());
+        return sum.ok_or_else(|| c.error("there are no neighbours"));
     }
     let mut matrix = vec![0f32; matrix_len?];
     for (at, ((first, _), weights)) in taps.iter().zip(&all).enumerate() {
@@ -252,5 +266,5 @@ fn along_axis(c: &Context<'_>, x: &Tensor, axis: usize, taps: Vec<Taps>, exclude
         }
     }
     let matrix = floats(matrix, vec![input, output])?;
-    values.transpose(axis, -1)?.matmul(&matrix)?.transpose(axis, -1)?.to_dtype(x.dtype())
+    x.transpose(axis, -1)?.matmul(&matrix)?.transpose(axis, -1)
 }

@@ -43,14 +43,14 @@ fn construct(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 fn insert(c: &Context<'_>) -> Result<Vec<Value>> {
-    let mut list = (**c.sequence(0)?).clone();
+    let mut list = c.changeable_sequence()?;
     let at = place(c, 2, list.len(), true)?.unwrap_or(list.len());
     list.insert(at, c.value(1)?.clone());
     Ok(vec![Value::Sequence(Arc::new(list))])
 }
 
 fn erase(c: &Context<'_>) -> Result<Vec<Value>> {
-    let mut list = (**c.sequence(0)?).clone();
+    let mut list = c.changeable_sequence()?;
     let last = list.len().checked_sub(1).ok_or_else(|| c.error("the sequence is empty"))?;
     let at = place(c, 1, list.len(), false)?.unwrap_or(last);
     list.remove(at);

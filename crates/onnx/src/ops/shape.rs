@@ -199,8 +199,9 @@ pub(super) fn cuts(c: &Context<'_>, dims: &[usize]) -> Result<Vec<Cut>> {
         let axis = c.axis(axis, dims.len())?;
         let n = dims[axis] as i64;
         let from_start = |place: i64| if place < 0 { place.saturating_add(n) } else { place };
-        let (low, high) = if step < 0 { (-1, n - 1) } else { (0, n) };
-        let (start, end) = (from_start(start).clamp(low, high), from_start(end).clamp(low, high));
+        // A backward slice that begins before the first element begins at it.
+        let (least, low, high) = if step < 0 { (0.min(n - 1), -1, n - 1) } else { (0, 0, n) };
+        let (start, end) = (from_start(start).clamp(least, high), from_start(end).clamp(low, high));
         let count = match step {
             0 => return Err(c.error("a step of 0")),
             1.. => end.saturating_sub(start).max(0).unsigned_abs().div_ceil(step.unsigned_abs()),
@@ -386,6 +387,10 @@ fn range(c: &Context<'_>) -> Result<Vec<Value>> {
         host.scalars().first().copied().ok_or_else(|| c.error("an input has no elements"))
     };
     let [start, limit, delta] = [scalar(&numbers[0])?, scalar(&numbers[1])?, scalar(&numbers[2])?];
+    // A step that leads away from the limit gives no numbers.
+    if (limit.as_f64() - start.as_f64()) * delta.as_f64().signum() < 0.0 {
+        return one(Tensor::zeros([0], (on_device(dtype, c.device()), c.device()))?);
+    }
     one(Tensor::arange(start, limit, delta, (on_device(dtype, c.device()), c.device()))?)
 }
 

@@ -7,7 +7,7 @@ use tensor_core::{DType, Result, Tensor};
 use super::{Row, one};
 use crate::{
     context::Context,
-    value::{DataType, HostData, HostTensor, Value},
+    value::{DataType, HostData, HostTensor, Value, within},
 };
 
 pub(crate) const TABLE: &[Row] = &[
@@ -34,7 +34,8 @@ fn concat(c: &Context<'_>) -> Result<Vec<Value>> {
     let shape = tensor_core::Shape::from(&left_dims).broadcast(&(&right_dims).into(), "StringConcat")?;
     let (i, j) =
         (super::host::broadcast(&left_dims, shape.dims()), super::host::broadcast(&right_dims, shape.dims()));
-    let joined = i.into_iter().zip(j).map(|(i, j)| format!("{}{}", left[i], right[j])).collect();
+    let pairs = i.into_iter().zip(j).map(|(i, j)| (&left[i], &right[j]));
+    let joined = within(c.meter(), pairs.map(|(a, b)| (a.len() + b.len(), move || format!("{a}{b}"))))?;
     Ok(vec![HostTensor::new(DataType::Text, shape.dims(), HostData::Text(joined))?.into()])
 }
 
@@ -97,6 +98,8 @@ fn split(c: &Context<'_>) -> Result<Vec<Value>> {
     let counts = all.iter().map(|parts| parts.len() as i64).collect();
     let counts = HostTensor::new(DataType::Tensor(DType::I64), shape.clone(), HostData::Int(counts))?;
     let most = all.iter().map(Vec::len).max().unwrap_or(0);
+    let filled_bytes = all.len().saturating_mul(most).saturating_mul(size_of::<String>());
+    let _held = c.meter().hold(filled_bytes as u64, "the parts of texts")?;
     let filled = all.into_iter().flat_map(|mut parts| {
         parts.resize(most, String::new());
         parts
@@ -109,7 +112,7 @@ fn split(c: &Context<'_>) -> Result<Vec<Value>> {
 /// How often the n-grams of a pool occur in each row, also with elements left out in between, perhaps
 /// weighed.
 fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
-    let host = c.host(0)?;
+    let host = c.host_data(0)?;
     let need = |name: &str| c.ints(name)?.ok_or_else(|| c.error(format!("{name} is missing")));
     let (starts, indexes) = (need("ngram_counts")?, need("ngram_indexes")?);
     let least = usize::try_from(c.int_or("min_gram_length", 1)?).unwrap_or(1).max(1);

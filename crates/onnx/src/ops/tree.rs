@@ -1,14 +1,33 @@
 //! `TreeEnsemble`: sums, means or extremes over the leaves that a row reaches in each tree. The path of a
 //! row depends on its values, so it is computed on the host.
 
-use tensor_core::{Result, Tensor};
+use std::num::NonZero;
 
-use super::{Row, one};
-use crate::{context::Context, value::Value};
+use tensor_core::{Error, Result};
+
+use super::Row;
+use crate::{
+    context::Context,
+    value::{HostData, HostTensor, Value},
+};
 
 pub(crate) const TABLE: &[Row] = &[("ai.onnx.ml", "TreeEnsemble", 5, tree_ensemble)];
 
-/// Inner nodes and leaves, as the attributes list them.
+/// The number of paths (rows times trees) for each thread: starting a thread takes as long as some hundreds of
+/// paths, so that this many hide it.
+const PATHS_PER_THREAD: usize = 1 << 12;
+
+/// How the leaves of several trees become one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aggregate {
+    Mean,
+    Sum,
+    Least,
+    Greatest,
+}
+
+/// The trees, as the attributes list them.
+#[derive(Debug)]
 struct Forest {
     features: Vec<i64>,
     splits: Vec<f64>,
@@ -20,6 +39,15 @@ struct Forest {
     missing_holds: Vec<i64>,
     /// The sets of membership tests, one for each such node.
     members: Vec<Vec<f64>>,
+    roots: Vec<i64>,
+    /// The column and the weight of each leaf.
+    leaves: Vec<(i64, f64)>,
+    targets: usize,
+    aggregate: Aggregate,
+}
+
+fn invalid(message: String) -> Error {
+    Error::invalid("onnx", message)
 }
 
 impl Forest {
@@ -47,6 +75,12 @@ impl Forest {
             });
             used += usize::from(mode == MEMBER);
         }
+        let weights = c.tensor_attribute("leaf_weights")?;
+        let weights = weights.ok_or_else(|| c.error("leaf_weights is missing"))?.to_f64s()?;
+        let targets = usize::try_from(c.int_or("n_targets", 1)?).ok().filter(|&n| n > 0 && n <= 1 << 20);
+        if c.int_or("post_transform", 0)? != 0 {
+            return Err(c.error("post_transform is not supported; apply it to the result"));
+        }
         let forest = Forest {
             features,
             splits: splits.to_f64s()?,
@@ -55,6 +89,16 @@ impl Forest {
             leaf: [ints("nodes_trueleafs")?, ints("nodes_falseleafs")?],
             missing_holds: missing,
             members: sets,
+            roots: ints("tree_roots")?,
+            leaves: ints("leaf_targetids")?.into_iter().zip(weights).collect(),
+            targets: targets.ok_or_else(|| c.error("n_targets is no count"))?,
+            aggregate: match c.int_or("aggregate_function", 1)? {
+                0 => Aggregate::Mean,
+                1 => Aggregate::Sum,
+                2 => Aggregate::Least,
+                3 => Aggregate::Greatest,
+                other => return Err(c.error(format!("aggregate_function {other} is not known"))),
+            },
         };
         let lists = [&forest.modes, &forest.next[0], &forest.next[1], &forest.leaf[0], &forest.leaf[1]];
         let fits = lists.iter().all(|list| list.len() == count)
@@ -63,11 +107,11 @@ impl Forest {
     }
 
     /// The leaf that a row reaches from a root.
-    fn leaf(&self, c: &Context<'_>, root: i64, row: &[f64]) -> Result<usize> {
-        let number = |at: i64| usize::try_from(at).map_err(|_| c.error(format!("a node {at}")));
+    fn leaf(&self, root: i64, row: &[f64]) -> Result<usize> {
+        let number = |at: i64| usize::try_from(at).map_err(|_| invalid(format!("a node {at}")));
         let mut at = number(root)?;
         for _ in 0..=self.features.len() {
-            let wrong = || c.error(format!("there is no node {at}, or no feature that it names"));
+            let wrong = || invalid(format!("there is no node {at}, or no feature that it names"));
             let feature = *self.features.get(at).ok_or_else(wrong)?;
             let x = *usize::try_from(feature).ok().and_then(|feature| row.get(feature)).ok_or_else(wrong)?;
             let split = self.splits[at];
@@ -79,7 +123,7 @@ impl Forest {
                 4 => x == split,
                 5 => x != split,
                 MEMBER => self.members[at].contains(&x),
-                mode => return Err(c.error(format!("a test of the mode {mode}, which is not known"))),
+                mode => return Err(invalid(format!("a test of the mode {mode}, which is not known"))),
             };
             let side = usize::from(!(holds || x.is_nan() && self.missing_holds[at] != 0));
             let next = number(self.next[side][at])?;
@@ -88,7 +132,55 @@ impl Forest {
             }
             at = next;
         }
-        Err(c.error("nodes follow each other in a cycle"))
+        Err(invalid("nodes follow each other in a cycle".into()))
+    }
+
+    /// The results of one row.
+    fn row(&self, row: &[f64], results: &mut [f64]) -> Result<()> {
+        let mut given = vec![false; results.len()];
+        for &root in &self.roots {
+            let leaf = self.leaf(root, row)?;
+            let missing = || invalid(format!("there is no leaf {leaf}"));
+            let &(target, weight) = self.leaves.get(leaf).ok_or_else(missing)?;
+            let target = usize::try_from(target).ok().filter(|&target| target < results.len());
+            let target = target.ok_or_else(missing)?;
+            let before = results[target];
+            results[target] = match self.aggregate {
+                _ if !given[target] => weight,
+                Aggregate::Mean | Aggregate::Sum => before + weight,
+                Aggregate::Least => before.min(weight),
+                Aggregate::Greatest => before.max(weight),
+            };
+            given[target] = true;
+        }
+        if self.aggregate == Aggregate::Mean {
+            let trees = self.roots.len().max(1) as f64;
+            results.iter_mut().for_each(|result| *result /= trees);
+        }
+        Ok(())
+    }
+
+    /// The results of rows of `width` numbers each, by several threads if there are many.
+    fn rows(&self, rows: &[f64], width: usize, results: &mut [f64]) -> Result<()> {
+        let one = |(row, results): (&[f64], &mut [f64])| {
+            results
+                .chunks_exact_mut(self.targets)
+                .zip(row.chunks_exact(width))
+                .try_for_each(|(results, row)| self.row(row, results))
+        };
+        let count = results.len() / self.targets;
+        let useful = count.saturating_mul(self.roots.len()) / PATHS_PER_THREAD;
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(useful).max(1);
+        let each = count.div_ceil(threads).max(1);
+        let mut parts = rows.chunks(each * width).zip(results.chunks_mut(each * self.targets));
+        if threads == 1 {
+            return parts.try_for_each(one);
+        }
+        std::thread::scope(|scope| {
+            let running: Vec<_> = parts.map(|part| scope.spawn(|| one(part))).collect();
+            let panicked = || Err(invalid("a thread that reads trees panicked".into()));
+            running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| panicked()))
+        })
     }
 }
 
@@ -96,43 +188,14 @@ impl Forest {
 const MEMBER: i64 = 6;
 
 fn tree_ensemble(c: &Context<'_>) -> Result<Vec<Value>> {
-    let x = c.host(0)?;
+    let x = c.host_data(0)?;
     let &[rows, width] = x.dims() else { return Err(c.error("the input is a matrix")) };
-    let numbers = x.to_f64s()?;
-    let forest = Forest::of(c)?;
-    let roots = c.ints("tree_roots")?.ok_or_else(|| c.error("tree_roots is missing"))?;
-    let leaves = c.ints("leaf_targetids")?.ok_or_else(|| c.error("leaf_targetids is missing"))?;
-    let weights =
-        c.tensor_attribute("leaf_weights")?.ok_or_else(|| c.error("leaf_weights is missing"))?.to_f64s()?;
-    let targets = usize::try_from(c.int_or("n_targets", 1)?).ok().filter(|&n| n > 0 && n <= 1 << 20);
-    let targets = targets.ok_or_else(|| c.error("n_targets is no count"))?;
-    if c.int_or("post_transform", 0)? != 0 {
-        return Err(c.error("post_transform is not supported; apply it to the result"));
+    let forest = c.parsed(|| Forest::of(c))?;
+    let mut results = vec![0.0; c.table_len(&[rows, forest.targets])?];
+    if width == 0 && rows > 0 {
+        return Err(c.error("the rows of the input have no features"));
     }
-    let aggregate = c.int_or("aggregate_function", 1)?;
-    let mut results = Vec::with_capacity(c.table_len(&[rows, targets])?);
-    for row in 0..rows {
-        let row = &numbers[row * width..][..width];
-        let mut sums: Vec<Option<f64>> = vec![None; targets];
-        for &root in &roots {
-            let leaf = forest.leaf(c, root, row)?;
-            let target = leaves.get(leaf).and_then(|&target| usize::try_from(target).ok());
-            let (Some(slot), Some(&weight)) = (target.and_then(|t| sums.get_mut(t)), weights.get(leaf))
-            else {
-                return Err(c.error(format!("there is no leaf {leaf}")));
-            };
-            *slot = Some(match (*slot, aggregate) {
-                (None, _) => weight,
-                (Some(sum), 0 | 1) => sum + weight,
-                (Some(least), 2) => least.min(weight),
-                (Some(greatest), 3) => greatest.max(weight),
-                (_, other) => return Err(c.error(format!("aggregate_function {other} is not known"))),
-            });
-        }
-        let trees = if aggregate == 0 { roots.len().max(1) as f64 } else { 1.0 };
-        results.extend(sums.into_iter().map(|sum| (sum.unwrap_or(0.0) / trees) as f32));
-    }
-    let y = Tensor::from_vec(results, [rows, targets], c.device())?;
-    let dtype = x.data_type().dtype().ok_or_else(|| c.error("texts have no trees"))?;
-    one(y.to_dtype(dtype)?)
+    forest.rows(&x.to_f64s()?, width.max(1), &mut results)?;
+    let y = HostTensor::new(x.data_type(), [rows, forest.targets], HostData::Float(results))?;
+    Ok(vec![y.to_tensor(c.device())?.into()])
 }

@@ -1,6 +1,9 @@
 //! [`Editor`]: a graph while it is rewritten, and the search for a pattern in it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::OnceLock,
+};
 
 use tensor_core::Result;
 
@@ -190,6 +193,7 @@ impl<'e, 'a> Editor<'e, 'a> {
                 output_names: root.output_names.clone(),
                 attributes,
                 action: Action::Operator(Operator::new(step.function), None),
+                parsed: OnceLock::new(),
                 frees: Vec::new(),
             };
             node.reads().for_each(|slot| self.uses[slot] += 1);

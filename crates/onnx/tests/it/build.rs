@@ -31,8 +31,12 @@ pub(crate) fn with_int(mut node: NodeProto, name: &str, value: i64) -> NodeProto
 
 /// The node with a graph in it.
 pub(crate) fn with_graph(mut node: NodeProto, name: &str, graph: GraphProto) -> NodeProto {
-    let attribute =
-        AttributeProto { name: Some(name.into()), r#type: Some(5), g: Some(graph), ..Default::default() };
+    let attribute = AttributeProto {
+        name: Some(name.into()),
+        r#type: Some(5),
+        g: Some(Box::new(graph)),
+        ..Default::default()
+    };
     node.attribute.push(attribute);
     node
 }

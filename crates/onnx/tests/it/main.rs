@@ -2,15 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_files;
+mod budget;
 mod build;
 mod downloaded;
 mod export;
+mod export_loaded;
 mod export_operations;
 mod export_rows;
 mod models;
 mod quantized;
 mod rewrites;
 mod round_trip;
+mod runtime;
 mod semantics;
 mod training;
 

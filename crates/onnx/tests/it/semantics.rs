@@ -198,3 +198,80 @@ fn an_error_names_the_node_and_its_operator() {
         "{error}"
     );
 }
+
+/// Small constants are computed on the host and inputs on the device, so that a size decides which: both are
+/// equal.
+#[test]
+fn results_on_the_host_are_those_of_the_device() {
+    let whole = [-7, -6, -1, 0, 1, 5, 6, 7, i64::from(i32::MAX), i64::from(i32::MIN)];
+    let parts = [3, -4, 5, 6, -7, -3, 4, 2, 7, 3];
+    let numbers = [-2.5f32, -0.0, 0.0, 0.5, 1.5, 7.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e30];
+    let others = [2.0f32, 0.0, 3.0, -0.5, -1.5, 0.0, 2.0, -3.0, 1.0, f32::NAN];
+    let tensors = [
+        integers("i", &[10], &whole),
+        integers("j", &[10], &parts),
+        floats("f", &[10], &numbers),
+        floats("g", &[10], &others),
+    ];
+    let cut = || [("low", -20), ("high", -30), ("axis", 0), ("back", -2)];
+    let settings: Vec<TensorProto> = cut().map(|(name, value)| integers(name, &[1], &[value])).into();
+    let mut nodes = Vec::new();
+    let mut outputs = Vec::new();
+    let mut add = |op: &str, inputs: &[&str], attributes: &[(&str, i64)]| {
+        let name = format!("{op}{}", outputs.len());
+        let made = node(op, inputs, &[&name]);
+        nodes.push(attributes.iter().fold(made, |node, (name, value)| with_int(node, name, *value)));
+        outputs.push(name);
+    };
+    for op in ["Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Greater", "LessOrEqual"] {
+        add(op, &["i", "j"], &[]);
+        add(op, &["f", "g"], &[]);
+    }
+    add("Mod", &["i", "j"], &[]);
+    add("Mod", &["i", "j"], &[("fmod", 1)]);
+    add("Mod", &["f", "g"], &[("fmod", 1)]);
+    for op in ["Abs", "Neg"] {
+        add(op, &["i"], &[]);
+        add(op, &["f"], &[]);
+    }
+    for op in ["Ceil", "Floor", "Sqrt"] {
+        add(op, &["f"], &[]);
+    }
+    for (from, to) in [("i", 1), ("i", 9), ("i", 6), ("i", 2), ("f", 9), ("f", 10)] {
+        add("Cast", &[from], &[("to", to)]);
+    }
+    for op in ["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"] {
+        add(op, &["j"], &[]);
+    }
+    for x in ["i", "f"] {
+        add("Slice", &[x, "low", "high", "axis", "back"], &[]);
+        add("Gather", &[x, "back"], &[]);
+        add("Expand", &[x, "wide"], &[]);
+    }
+    let names: Vec<&str> = outputs.iter().map(String::as_str).collect();
+    let shape = integers("wide", &[2], &[2, 10]);
+    let constants: Vec<TensorProto> = settings.iter().cloned().chain([shape]).collect();
+    let of = |inputs: &[&str], more: &[TensorProto]| {
+        let initializers = constants.iter().chain(more).cloned().collect();
+        Model::from_bytes(bytes(graph(nodes.clone(), inputs, &names, initializers)), &backend_cpu::cpu())
+            .unwrap()
+    };
+    let device = backend_cpu::cpu();
+    let on_host = of(&[], &tensors).run::<&str, onnx::Value>([]).unwrap();
+    let given = [
+        ("i", Tensor::new(whole, &device).unwrap()),
+        ("j", Tensor::new(parts, &device).unwrap()),
+        ("f", vector(&numbers)),
+        ("g", vector(&others)),
+    ];
+    let on_device = of(&["i", "j", "f", "g"], &[]).run(given).unwrap();
+    for name in &names {
+        let [a, b] = [&on_host, &on_device].map(|outputs| outputs.tensor(name).unwrap());
+        assert_eq!((a.dtype(), a.dims()), (b.dtype(), b.dims()), "{name}");
+        let bits = |tensor: &Tensor| -> Vec<u64> {
+            let numbers = tensor.to_f64_vec().unwrap();
+            numbers.iter().map(|x| if x.is_nan() { u64::MAX } else { x.to_bits() }).collect()
+        };
+        assert_eq!(bits(&a), bits(&b), "{name}: {a} and {b}");
+    }
+}

@@ -10,7 +10,7 @@ use std::{
 
 use data::ReadBudget;
 use models::text::Tokenizer;
-use onnx::{Model, Value, proto::ModelProto};
+use onnx::{Budget, Model, Value, proto::ModelProto};
 use prost::Message;
 use taper::{Device, ErrorKind, prelude::Tensor};
 use taper_fuzz::rng::Rng;
@@ -27,6 +27,8 @@ use crate::{
 /// The bytes of memory that any file may take, and how many more for each of its bytes.
 const MEMORY_FLOOR: usize = 8 << 20;
 const MEMORY_FACTOR: usize = 64;
+/// The budget of ONNX files, whose counts are estimates of what is within the bounds above.
+const BUDGET: Budget = Budget { base_bytes: 4 << 20, bytes_per_byte: 32, nodes: 100_000 };
 /// The memory of the device while a model runs, in bytes.
 pub(crate) const DEVICE_BYTES: u64 = 64 << 20;
 /// The memory beside the device's while a model runs, in bytes: kernels and values on the host.
@@ -262,7 +264,7 @@ fn check_language(length: usize, work: impl FnOnce() -> taper::Result<()>) -> Re
 
 fn check_model(family: Family, bytes: Vec<u8>, device: &Device) -> Result<Option<String>, String> {
     let most = MEMORY_FLOOR + MEMORY_FACTOR * bytes.len();
-    let loaded = guarded("loading", most, || Model::from_bytes(bytes, device))?;
+    let loaded = guarded("loading", most, || Model::from_bytes_with(bytes, device, BUDGET))?;
     let net = match loaded {
         Ok(net) => net,
         Err(error) => return names_its_place(error.to_string()).map(Some),

@@ -2,7 +2,7 @@
 //! not fit it. Also faults of structure: names, cycles, depths, types, other files.
 
 use onnx::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto,
     StringStringEntryProto, TensorProto, ValueInfoProto,
 };
 use taper_fuzz::rng::Rng;
@@ -216,11 +216,11 @@ fn attribute(rng: &mut Rng, name: &str, letter: u8, shape: &[i64], depth: usize)
             8
         }
         b't' => {
-            made.t = Some(tensor(rng, "t", b'*', &[1]));
+            made.t = Some(Box::new(tensor(rng, "t", b'*', &[1])));
             4
         }
         _ => {
-            made.g = Some(graph(rng, &[], depth.saturating_sub(1)));
+            made.g = Some(Box::new(graph(rng, &[], depth.saturating_sub(1))));
             5
         }
     };
@@ -348,7 +348,7 @@ pub(crate) fn faulty(rng: &mut Rng, mut model: ModelProto) -> ModelProto {
 }
 
 fn fault(rng: &mut Rng, model: &mut ModelProto) {
-    let kind = rng.below(16);
+    let kind = rng.below(20);
     if kind == 0 {
         let version = *rng.pick(WHOLE);
         model.opset_import.iter_mut().for_each(|import| import.version = Some(version));
@@ -408,7 +408,7 @@ fn fault(rng: &mut Rng, model: &mut ModelProto) {
                 let made = AttributeProto {
                     name: Some("then_branch".into()),
                     r#type: Some(5),
-                    g: Some(inner),
+                    g: Some(Box::new(inner)),
                     ..Default::default()
                 };
                 let outer = NodeProto {
@@ -422,6 +422,38 @@ fn fault(rng: &mut Rng, model: &mut ModelProto) {
             }
             graph.node.extend(inner.node);
         }
+        16 => {
+            graph.node[node].op_type = Some("Double0".into());
+            graph.node[node].domain = None;
+            graph.node[node].input.truncate(1);
+            graph.node[node].output.truncate(1);
+            model.functions.extend(doubling(*rng.pick(&[2, 6, 10, 30])));
+        }
+        17 => graph.sparse_initializer.push(SparseTensorProto {
+            values: Some(one_integer("sparse", 1)),
+            indices: Some(one_integer("places", 0)),
+            dims: (0..=rng.below(3)).map(|_| *rng.pick(WHOLE)).collect(),
+        }),
+        18 => {
+            let count = *rng.pick(&[10, 1000, 300_000]);
+            graph.node[node].attribute.extend(vec![AttributeProto::default(); count]);
+        }
+        19 => {
+            let text = TensorProto {
+                name: Some("text0".into()),
+                data_type: Some(8),
+                string_data: vec![b"text".to_vec().into()],
+                ..Default::default()
+            };
+            graph.initializer.push(text);
+            let name = |at: usize| format!("text{at}");
+            graph.node.extend((0..*rng.pick(&[3, 40])).map(|at| NodeProto {
+                op_type: Some("StringConcat".into()),
+                input: vec![name(at); 2],
+                output: vec![name(at + 1)],
+                ..Default::default()
+            }));
+        }
         14 => {
             if let Some(attribute) = graph.node[node].attribute.first_mut() {
                 attribute.r#type = Some(*rng.pick(WHOLE) as i32);
@@ -432,6 +464,38 @@ fn fault(rng: &mut Rng, model: &mut ModelProto) {
             graph.node[rng.below(nodes)].output.push(twice);
         }
     }
+}
+
+/// A tensor of one integer.
+fn one_integer(name: &str, value: i64) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: vec![1],
+        data_type: Some(7),
+        int64_data: vec![value],
+        ..Default::default()
+    }
+}
+
+/// Functions that each call the next one twice, with a constant in the last one.
+fn doubling(levels: usize) -> Vec<FunctionProto> {
+    let level = |level: usize| {
+        let call = |input: &str, output: &str| NodeProto {
+            op_type: Some(if level + 1 == levels { "Neg".into() } else { format!("Double{}", level + 1) }),
+            input: vec![input.into()],
+            output: vec![output.into()],
+            ..Default::default()
+        };
+        FunctionProto {
+            name: Some(format!("Double{level}")),
+            domain: Some(String::new()),
+            input: vec!["x".into()],
+            output: vec!["y".into()],
+            node: vec![call("x", "a"), call("a", "y")],
+            ..Default::default()
+        }
+    };
+    (0..levels).map(level).collect()
 }
 
 /// A function that calls itself, twice.
