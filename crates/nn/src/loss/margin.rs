@@ -105,10 +105,10 @@ impl Default for TripletMarginLoss {
 }
 
 impl TripletMarginLoss {
-    /// The loss of vectors `[N, D]` or `[D]`.
+    /// The loss of vectors `[N, D]` or `[D]`, or of numbers `[]`.
     ///
     /// # Errors
-    /// Several shapes, no axes, a p that is not above 0, dtypes that are not floating-point, or several
+    /// Several shapes, a p that is not above 0, dtypes that are not floating-point, or several
     /// devices.
     #[track_caller]
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
@@ -236,7 +236,8 @@ impl Default for MultiMarginLoss {
 }
 
 impl MultiMarginLoss {
-    /// The loss of scores `[N, C]` or `[C]` and labels `[N]` or `[]` of an integer dtype.
+    /// The loss of scores `[N, C]` or `[C]` and labels `[N]` or `[]` of an integer dtype. A single label may
+    /// also be `[1]`, and scores `[]` are those of a single class.
     ///
     /// # Errors
     /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores'
@@ -247,13 +248,19 @@ impl MultiMarginLoss {
         let _line = caller_line();
         const OP: &str = "multi_margin_loss";
         const LABELS: &Refusal = &Refusal::of_index(OP);
-        if !(1..=2).contains(&input.rank()) || !(1..=2).contains(&self.p) {
+        if input.rank() > 2 || !(1..=2).contains(&self.p) {
             let message =
                 format!("scores {} and p = {}: give [N, C] or [C], and 1 or 2", input.shape(), self.p);
             return Err(Error::invalid(OP, message));
         }
         let cast = autocast::cast(OP, [input], [self.weight.as_ref()])?;
         let ([input], [weight]) = cast.tensors();
+        if input.rank() == 0 {
+            return self.forward(&input.unsqueeze(0)?, target);
+        }
+        if input.rank() == 1 && target.dims() == [1] {
+            return self.forward(&input.unsqueeze(0)?, target);
+        }
         let labels = Labels::new(LABELS, input, target, weight, None)?;
         let place = target.unsqueeze(-1)?;
         let excess = input.sub(&input.gather_for(LABELS, -1, &place)?)?.add_scalar(self.margin).relu();
@@ -279,7 +286,7 @@ pub struct MultiLabelMarginLoss {
 
 impl MultiLabelMarginLoss {
     /// The loss of scores `[N, C]` or `[C]` and integers of the same shape: the labels of a row, and −1
-    /// after the last of them.
+    /// after the last of them. The score of a single class and its target may each be `[]`.
     ///
     /// # Errors
     /// Other shapes, dtypes or devices. A label of C or more is an `IndexOutOfRange` when the loss is
@@ -291,7 +298,12 @@ impl MultiLabelMarginLoss {
         let cast = autocast::cast(OP, [input], [])?;
         let ([input], []) = cast.tensors();
         check_pair(OP, input, input)?;
-        if !(1..=2).contains(&input.rank()) || input.shape() != target.shape() || !target.dtype().is_int() {
+        if input.rank() == 0 || target.rank() == 0 && input.dims() == [1] {
+            // A single class has no loss in any form.
+            let of_one = |x: &Tensor| if x.rank() == 0 { x.unsqueeze(0) } else { Ok(x.clone()) };
+            return self.forward(&of_one(input)?, &of_one(target)?);
+        }
+        if input.rank() > 2 || input.shape() != target.shape() || !target.dtype().is_int() {
             let message = format!(
                 "scores {} and targets {} {}: give [N, C] or [C] of each, targets of integers",
                 input.shape(),
