@@ -233,7 +233,7 @@ fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
             return (alpha, T::default());
         }
         exponent = exponent_for(if alpha.magnitude() > most { alpha.magnitude() } else { most });
-        let factor = power_of_two(exponent);
+        let factor = power_of_two::<T>(exponent);
         loops::scale(rest, factor);
         alpha *= factor;
         sum = loops::dot(rest, rest);
@@ -241,5 +241,5 @@ fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let norm = (alpha * alpha + sum).root();
     let beta = if alpha < T::default() { norm } else { -norm };
     loops::divide(rest, alpha - beta);
-    (beta * power_of_two(-exponent), (beta - alpha) / beta)
+    (beta * power_of_two::<T>(-exponent), (beta - alpha) / beta)
 }

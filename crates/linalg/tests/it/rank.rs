@@ -40,16 +40,37 @@ fn singular(n: usize, dtype: DType) -> Result<(Tensor, Vec<String>)> {
 }
 
 /// Asserts that each matrix of `found` agrees with that of `expected` up to the rounding of a stable algorithm,
-/// relative to the greatest magnitude of the expected one.
+/// relative to the norm of the expected one, or to 1 for an identity.
 #[track_caller]
 fn near(what: &str, names: &[String], found: &Tensor, expected: &Tensor) -> Result<()> {
+    let norm = |x: &[f64]| {
+        let most = x.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+        (x.iter().map(|x| (x / most) * (x / most)).sum::<f64>().sqrt() * most).max(f64::MIN_POSITIVE)
+    };
+    near_by(what, names, found, expected, norm)
+}
+
+/// Asserts that each matrix is the identity.
+#[track_caller]
+fn is_identity(what: &str, names: &[String], found: &Tensor) -> Result<()> {
+    near_by(what, names, found, &identity(found)?, |_| 1.0)
+}
+
+#[track_caller]
+fn near_by(
+    what: &str,
+    names: &[String],
+    found: &Tensor,
+    expected: &Tensor,
+    size: impl Fn(&[f64]) -> f64,
+) -> Result<()> {
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let n = *found.dims().last().unwrap();
     let epsilon = if found.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let limit = epsilon * (8.0 * (n as f64).sqrt() + 16.0);
     let (found, expected) = (found.to_f64_vec()?, expected.to_f64_vec()?);
     for ((name, found), expected) in names.iter().zip(found.chunks(n * n)).zip(expected.chunks(n * n)) {
-        let size = expected.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+        let size = size(expected);
         for (x, y) in found.iter().zip(expected) {
             let far = (x - y).abs() / size;
             assert!(far <= limit, "{what} of {name}: {x:e} in place of {y:e}, beside {size:e}");
@@ -68,7 +89,7 @@ fn check_qr(device: &Device, dtype: DType, n: usize) -> Result<()> {
     let (a, names) = singular(n, dtype)?;
     let a = a.to(device)?;
     let (q, r) = linalg::qr(&a, QrMode::Reduced)?;
-    near("QᵀQ", &names, &mt(&q)?.matmul(&q)?, &identity(&a)?)?;
+    is_identity("QᵀQ", &names, &mt(&q)?.matmul(&q)?)?;
     near("Q·R", &names, &q.matmul(&r)?, &a)
 }
 
@@ -77,7 +98,7 @@ fn check_packed(device: &Device, dtype: DType, n: usize) -> Result<()> {
     let a = a.to(device)?;
     let (packed, tau) = linalg::geqrf(&a)?;
     let q = linalg::householder_product(&packed, &tau)?;
-    near("QᵀQ of geqrf", &names, &mt(&q)?.matmul(&q)?, &identity(&a)?)?;
+    is_identity("QᵀQ of geqrf", &names, &mt(&q)?.matmul(&q)?)?;
     near("Q·R of geqrf", &names, &q.matmul(&packed.triu(0)?)?, &a)
 }
 
@@ -85,8 +106,8 @@ fn check_svd(device: &Device, dtype: DType, n: usize) -> Result<()> {
     let (a, names) = singular(n, dtype)?;
     let a = a.to(device)?;
     let (u, s, vh) = linalg::svd(&a, true)?;
-    near("UᵀU", &names, &mt(&u)?.matmul(&u)?, &identity(&a)?)?;
-    near("VᵀV", &names, &vh.matmul(&mt(&vh)?)?, &identity(&a)?)?;
+    is_identity("UᵀU", &names, &mt(&u)?.matmul(&u)?)?;
+    is_identity("VᵀV", &names, &vh.matmul(&mt(&vh)?)?)?;
     near("U·S·Vᵀ", &names, &u.mul(&s.unsqueeze(-2)?)?.matmul(&vh)?, &a)
 }
 
@@ -96,7 +117,7 @@ fn check_eigh(device: &Device, dtype: DType, n: usize) -> Result<()> {
     let a = a.to(device)?.mul_scalar(0.5);
     let a = a.add(&mt(&a)?)?;
     let (values, q) = linalg::eigh(&a, Uplo::Lower)?;
-    near("QᵀQ of eigh", &names, &mt(&q)?.matmul(&q)?, &identity(&a)?)?;
+    is_identity("QᵀQ of eigh", &names, &mt(&q)?.matmul(&q)?)?;
     near("Q·L·Qᵀ", &names, &q.mul(&values.unsqueeze(-2)?)?.matmul(&mt(&q)?)?, &a)
 }
 

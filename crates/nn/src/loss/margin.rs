@@ -15,6 +15,21 @@ fn check_signs(op: &'static str, shape: &Shape, target: &Tensor) -> Result<()> {
     Err(Error::invalid(op, message))
 }
 
+/// Vectors along the last axis, f32 or f64, and 1 / √(‖x‖² + eps) for each of them. Vectors whose squares
+/// overflow are scaled by a power of two, and so are these numbers: their product does not depend on it.
+#[track_caller]
+fn over_length(x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
+    let x = x.to_dtype(x.dtype().compute())?;
+    if x.numel() == 0 {
+        let root = x.powi(2).sum_axis(-1, false)?.add_scalar(eps).rsqrt();
+        return Ok((x, root));
+    }
+    let scale = x.detach().abs().amax(-1, true)?.scale_of_squares().minimum_scalar(1.0);
+    let x = x.mul(&scale)?;
+    let square = x.powi(2).sum_axis(-1, false)?.add(&scale.squeeze(-1)?.mul_scalar(eps.sqrt()).powi(2))?;
+    Ok((x, square.rsqrt()))
+}
+
 /// The margin ranking loss: max(0, −y·(x₁ − x₂) + margin), where y is 1 if x₁ should exceed x₂, else −1.
 /// `torch.nn.MarginRankingLoss`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,9 +86,8 @@ impl CosineEmbeddingLoss {
             return Err(Error::invalid(OP, message));
         }
         check_signs(OP, &input1.shape().reduced(&[input1.rank() - 1], false), target)?;
-        let square = |x: &Tensor| Ok(x.powi(2).sum_axis(-1, false)?.add_scalar(EPS));
-        let scale = square(input1)?.mul(&square(input2)?)?.rsqrt();
-        let cosine = input1.mul(input2)?.sum_axis(-1, false)?.mul(&scale)?;
+        let [(x1, root1), (x2, root2)] = [over_length(input1, EPS)?, over_length(input2, EPS)?];
+        let cosine = x1.mul(&x2)?.sum_axis(-1, false)?.mul(&root1)?.mul(&root2)?.to_dtype(input1.dtype())?;
         let zeros = cosine.zeros_like();
         let alike = target.eq_scalar(1).where_cond(&cosine.neg().add_scalar(1.0), &zeros)?;
         let unlike = target.eq_scalar(-1).where_cond(&cosine.sub_scalar(self.margin).relu(), &zeros)?;

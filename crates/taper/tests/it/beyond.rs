@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{device, has};
-use taper::nn::functional::{self as f, GridMode, GridPadding, GridSampleOptions};
+use taper::nn::{
+    CosineEmbeddingLoss,
+    functional::{self as f, GridMode, GridPadding, GridSampleOptions},
+};
 use taper::prelude::*;
 
 /// Asserts that each number is within a few units in the last place of f32; NaN is NaN.
@@ -59,11 +62,50 @@ fn directions_of_vectors_whose_norm_is_no_number() -> Result<()> {
     let found =
         slope(&x, 1e38, |x| f::cosine_similarity(x, &Tensor::new([1.0f32, 0.0], &device())?, 0, 1e-8))?;
     close(&found, &[half / 4.0, -half / 4.0], "the gradient of a cosine");
+    for v in [3e38f32, 1e20, 1e10, 1.0] {
+        let (x, y, sign) = (row(&[v, v]), row(&[v, -v]), Tensor::new([1i32], &device())?);
+        let loss = |x: &Tensor, y: &Tensor| CosineEmbeddingLoss::default().forward(x, y, &sign)?.item_f64();
+        assert!(loss(&x, &x)?.abs() < 1e-6 && (loss(&x, &y)? - 1.0).abs() < 1e-6, "{v:e}");
+    }
     if has(&device(), DType::F64) {
-        let x = Tensor::new([[1.5e308f64, 1.5e308]], &device())?;
+        let x = Tensor::new([[1.5e308f64, 1.5e308]], (DType::F64, &device()))?;
         close(&f::cosine_similarity(&x, &x, 1, 1e-8)?, &[1.0], "f64");
         close(&f::normalize(&x, 2.0, 1, 1e-12)?, &[half, half], "f64");
     }
+    Ok(())
+}
+
+/// Without an epsilon, rows of any size have the same result.
+#[test]
+fn normalized_rows_do_not_depend_on_their_size() -> Result<()> {
+    let root = |v: f64| v.sqrt();
+    for v in [1e-25f32, 1e-30, 1.0, 1e19, 1e25, 1e37] {
+        let x = row(&[v, 2.0 * v, -v, 0.0]);
+        let what = format!("of {v:e}");
+        let mean_square = root(1.5);
+        let of_squares = [1.0 / mean_square, 2.0 / mean_square, -1.0 / mean_square, 0.0];
+        close(&f::rms_norm(&x, [4], None, Some(0.0))?, &of_squares, &what);
+        let deviation = root(1.25);
+        let of_deviations = [0.5, 1.5, -1.5, -0.5].map(|d| d / deviation);
+        close(&f::layer_norm(&x, [4], None, None, 0.0)?, &of_deviations, &what);
+        let grouped = x.reshape([1, 2, 2])?;
+        close(&f::group_norm(&grouped, 1, None, None, 0.0)?, &of_deviations, &what);
+        let instance = f::instance_norm(&x.unsqueeze(0)?, None, None, None, None, true, 0.1, 0.0)?;
+        close(&instance, &of_deviations, &what);
+        if v > 1e30 {
+            continue;
+        }
+        // The gradient of a result that does not depend on the size is orthogonal to x.
+        let tracked = x.detach().requires_grad();
+        f::rms_norm(&tracked, [4], None, Some(0.0))?.narrow(1, 0, 1)?.mul_scalar(v).sum().backward()?;
+        // (1 − x₀² / 6) / √1.5, and −x₀·x / 6 / √1.5.
+        let expected = [5.0, -2.0, 1.0, 0.0].map(|d| d / 6.0 / mean_square);
+        close(&tracked.grad().unwrap(), &expected, &format!("the gradient {what}"));
+    }
+    // An epsilon that counts beside the squares.
+    let x = row(&[3e-20, -4e-20]);
+    let size = root(12.5e-40 + 1e-39);
+    close(&f::rms_norm(&x, [2], None, Some(1e-39))?, &[3e-20 / size, -4e-20 / size], "a small epsilon");
     Ok(())
 }
 
@@ -113,7 +155,7 @@ fn hypotenuses_have_gradients_of_any_size() -> Result<()> {
     Ok(())
 }
 
-/// PyTorch's values, but for the last three, whose gradients with respect to the exponent it has as NaN or −0.
+/// PyTorch's values.
 #[test]
 fn powers_of_zeros_and_of_numbers_beside_zero() -> Result<()> {
     let inf = f64::INFINITY;
@@ -128,15 +170,19 @@ fn powers_of_zeros_and_of_numbers_beside_zero() -> Result<()> {
         (2.0, 3e38, inf, inf, inf),
         (1.0, 3e38, 1.0, f64::from(3e38f32), 0.0),
         (0.5, 3e38, 0.0, 0.0, 0.0),
+        (-1.0, 3e38, 1.0, f64::from(3e38f32), f64::NAN),
     ] {
-        let d = device();
-        let (x, y) = (Tensor::new([a], &d)?.requires_grad(), Tensor::new([b], &d)?.requires_grad());
-        let z = x.pow(&y)?;
-        let what = format!("{a}^{b:e}");
-        close(&z.detach(), &[value], &what);
-        z.sum().backward()?;
-        close(&x.grad().unwrap(), &[by_base], &format!("{what} by the base"));
-        close(&y.grad().unwrap(), &[by_exponent], &format!("{what} by the exponent"));
+        for weight in [1.0f32, 4.0] {
+            let d = device();
+            let (x, y) = (Tensor::new([a], &d)?.requires_grad(), Tensor::new([b], &d)?.requires_grad());
+            let z = x.pow(&y)?;
+            let what = format!("{a}^{b:e}, times {weight}");
+            close(&z.detach(), &[value], &what);
+            z.mul_scalar(weight).sum().backward()?;
+            let [by_base, by_exponent] = [by_base, by_exponent].map(|v| f64::from(v as f32 * weight));
+            close(&x.grad().unwrap(), &[by_base], &format!("{what}, by the base"));
+            close(&y.grad().unwrap(), &[by_exponent], &format!("{what}, by the exponent"));
+        }
     }
     Ok(())
 }
@@ -183,9 +229,12 @@ fn positions_that_overflow_are_reflected() -> Result<()> {
         close(&f::grid_sample(&image, &grid, options)?, &[expected; 4], &what);
         // The form that computes gradients.
         let tracked = grid.detach().requires_grad();
-        f::grid_sample(&image, &tracked, options)?.sum().backward()?;
-        if let Some(gradient) = tracked.grad() {
-            assert!(gradient.to_f64_vec()?.iter().all(|g| g.is_finite()), "{what}: {gradient:?}");
+        let sampled = f::grid_sample(&image, &tracked, options)?;
+        close(&sampled.detach(), &[expected; 4], &what);
+        if sampled.is_tracked() {
+            sampled.sum().backward()?;
+            let gradient = tracked.grad().unwrap().to_f64_vec()?;
+            assert!(gradient.iter().all(|g| g.is_finite()), "{what}: {gradient:?}");
         }
     }
     let options =

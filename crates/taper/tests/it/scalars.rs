@@ -128,8 +128,8 @@ fn a_scalar_has_one_place() {
 fn margin_losses_of_numbers() -> Result<()> {
     use taper::nn::{MarginRankingLoss, MultiLabelMarginLoss, MultiMarginLoss, Reduction, TripletMarginLoss};
     let d = device();
-    let number = |v: f32| Tensor::scalar(v, &d);
-    let (zero, one, zeros) = (Tensor::scalar(0i32, &d)?, number(1.0)?, Tensor::new([0i32], &d)?);
+    let number = |v: f32| Tensor::full((), v, &d);
+    let (zero, one, zeros) = (Tensor::full((), 0, (DType::I32, &d))?, number(1.0)?, Tensor::new([0i32], &d)?);
     let (x, line) = (number(0.5)?, Tensor::new([0.5f32, 0.1, 0.2], &d)?);
     for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
         let multi =
