@@ -39,7 +39,7 @@ fn singular(n: usize, dtype: DType) -> Result<(Tensor, Vec<String>)> {
     Ok((Tensor::stack(&all, 0)?, names))
 }
 
-/// Asserts that each matrix of `found` agrees with that of `expected` up to the rounding of a stable algorithm,
+/// Asserts that each matrix of `found` agrees with that of `expected` up to a stable algorithm's rounding,
 /// relative to the norm of the expected one, or to 1 for an identity.
 #[track_caller]
 fn near(what: &str, names: &[String], found: &Tensor, expected: &Tensor) -> Result<()> {

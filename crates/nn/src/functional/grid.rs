@@ -335,7 +335,7 @@ fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
 #[track_caller]
 fn in_pixels(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
-    // A NaN is read as −1, as in PyTorch, and with reflection also a coordinate whose position would overflow.
+    // A NaN is read as −1, as in PyTorch, and when reflecting, one whose position would overflow.
     // Positions far beyond the edges are clamped: they all give the same result.
     let x = match options.padding {
         GridPadding::Zeros | GridPadding::Border => {

@@ -200,8 +200,8 @@ impl Tensor {
     }
 
     /// The sum of products over several axes at once: axis `lhs_axes[i]` of this tensor is summed with
-    /// axis `rhs_axes[i]` of the other; an axis of size 1 is broadcast. The result has this tensor's remaining
-    /// axes, then the other's. `torch.tensordot`.
+    /// axis `rhs_axes[i]` of the other; an axis of size 1 is broadcast. The result has this tensor's
+    /// remaining axes, then the other's. `torch.tensordot`.
     ///
     /// # Errors
     /// Lists of different lengths, repeated axes or axes out of range, sizes that differ, several dtypes

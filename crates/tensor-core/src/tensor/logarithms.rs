@@ -26,8 +26,8 @@ impl Tensor {
     #[track_caller]
     fn hypot_by(&self, rhs: Operand) -> Result<Tensor> {
         let (a, b, dtype) = self.real_pair("hypot", rhs)?;
-        // Powers of two that keep two squares in range, and are no further from 1 than that takes: the gradient
-        // is divided by them. The result does not depend on the scale, so the scale needs no gradient.
+        // Powers of two that keep two squares in range, no further from 1 than that takes: the gradient is
+        // divided by them. The result does not depend on the scale, so the scale needs no gradient.
         let [large, down, small, up] = match a.dtype() == DType::F64 {
             true => [510, -513, -510, 565],
             false => [62, -65, -62, 87],

@@ -112,7 +112,7 @@ impl Tensor {
 
     /// This f32 or f64 tensor multiplied by powers of two, which are constant along `axes`; the p-norm of the
     /// product; and the powers. The axes are kept. The norm of the product is in range even if that of the
-    /// tensor is not: x / ‖x‖ is the first result divided by the second. The powers are 1 where squares are in
+    /// tensor is not: x / ‖x‖ is the first result divided by the second. The powers are 1 if squares are in
     /// range, and for p = 0.
     ///
     /// # Errors
@@ -200,8 +200,8 @@ impl Tensor {
     /// This tensor with each slice along `axis` whose p-norm exceeds `maxnorm` scaled down to it; p is
     /// positive. `torch.renorm`.
     ///
-    /// As in PyTorch, the factor is `maxnorm` / (norm + 1e-7). Norms below 1e-4, which that would not scale to
-    /// `maxnorm`, are divided by without the epsilon.
+    /// As in PyTorch, the factor is `maxnorm` / (norm + 1e-7). Norms below 1e-4, which that would not scale
+    /// to `maxnorm`, are divided by without the epsilon.
     ///
     /// # Errors
     /// No such axis, p ≤ 0, a negative `maxnorm`, or a dtype that is not floating-point.
