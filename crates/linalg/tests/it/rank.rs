@@ -150,7 +150,7 @@ fn singular_vectors_of_rounding_errors() -> Result<()> {
 
 #[test]
 fn eigenvectors_of_rounding_errors() -> Result<()> {
-    for n in (1..=40).chain([64, 65, 100, 130]) {
+    for n in (1..=40).chain([64, 65, 100]) {
         for dtype in DTYPES {
             check_eigh(&cpu(), dtype, n)?;
         }
