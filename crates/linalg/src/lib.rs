@@ -61,7 +61,7 @@ pub use lu::{lu, lu_solve};
 pub use norm::{MatrixNorm, cond, matrix_norm};
 pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};
 pub use qr::{QrMode, geqrf, householder_product, ormqr, qr};
-pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve};
+pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve, tensorsolve_axes};
 pub use svd::{polar, svd, svdvals};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

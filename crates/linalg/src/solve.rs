@@ -1,7 +1,7 @@
 //! Systems of equations, and the inverse.
 
 use autograd::Function;
-use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, at_caller, caller_line};
+use tensor_core::{Axes, Error, ErrorKind, Result, Shape, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{broadcast_batch, mt, sizes},
@@ -89,7 +89,7 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Result<Tensor> {
 }
 
 /// X with `tensordot(a, x, x.rank())` = B: A's first axes are those of B, and its other axes, with as many
-/// elements, those of X. `torch.linalg.tensorsolve`; for its `dims` use [`Tensor::movedim`] first.
+/// elements, those of X. `torch.linalg.tensorsolve`; with `dims` it is [`tensorsolve_axes`].
 ///
 /// # Errors
 /// A that does not begin with B's axes, or whose other axes have another number of elements; two dtypes or
@@ -113,6 +113,21 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         }
         let x = solve(&a.reshape([m, n])?, &b.reshape([m])?, true)?;
         x.reshape(others.iter().copied().collect::<Shape>())
+    })
+}
+
+/// [`tensorsolve`] of A with `axes` moved behind its others, in this order: they are the axes of X.
+/// `torch.linalg.tensorsolve` with `dims`.
+///
+/// # Errors
+/// As [`tensorsolve`]; axes that A does not have, or repeated ones.
+#[track_caller]
+pub fn tensorsolve_axes(a: &Tensor, b: &Tensor, axes: impl Into<Axes>) -> Result<Tensor> {
+    let axes = axes.into();
+    at_caller(|| {
+        let count = a.shape().axes(&axes, "linalg.tensorsolve_axes")?.len();
+        let last: Vec<usize> = (a.rank() - count..a.rank()).collect();
+        tensorsolve(&a.movedim(axes, last)?, b)
     })
 }
 

@@ -20,7 +20,8 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     for (var k = 0u; k < params.width; k++) {
         let j = params.start + k;
         // The greatest magnitude of the column: with this scale no square leaves the range of numbers, even
-        // if the column is very small beside the others.
+        // if the column is very small beside the others. The reflection comes from the scaled column alone:
+        // a subnormal length has few digits, or is flushed to 0.
         var most = T(0);
         for (var r = j + local_index; r < params.rows; r += 256u) {
             most = max(most, abs(w[base + r * ld + j]));
@@ -64,15 +65,17 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         var divisor = T(0);
         if (is_nan(sum) || sum > T(0)) {
             let size = quotient(alpha, most);
-            let length = most * sqrt(size * size + sum);
-            beta = select(length, -length, alpha >= T(0));
-            tau = quotient(beta - alpha, beta);
-            divisor = alpha - beta;
+            let length = sqrt(size * size + sum);
+            let scaled = select(length, -length, alpha >= T(0));
+            tau = quotient(scaled - size, scaled);
+            divisor = size - scaled;
+            beta = scaled * most;
         }
         storageBarrier();
         workgroupBarrier();
         for (var r = j + 1u + local_index; r < params.rows; r += 256u) {
-            w[base + r * ld + j] = select(quotient(w[base + r * ld + j], divisor), T(0), divisor == T(0));
+            let x = quotient(w[base + r * ld + j], most);
+            w[base + r * ld + j] = select(quotient(x, divisor), T(0), divisor == T(0));
         }
         if (local_index == 0u) {
             w[base + j * ld + j] = beta;

@@ -172,8 +172,8 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
             (step.when(0, || Ok(g.clone()))?, step.when(1, || g.mul(&a.floor_divide(b)?).map(|d| d.neg()))?)
         }
         B::Pow => (
-            // b·aᵇ⁻¹, and 0 for b = 0 even where a is 0.
-            step.when(0, || g.mul(b)?.mul(&a.pow(&(b - 1.0))?)?.masked_fill(&b.eq_scalar(0.0), 0.0))?,
+            // b·aᵇ⁻¹, and 0 for b = 0 even where a is 0. The power comes first: g·b may overflow.
+            step.when(0, || g.mul(&b.mul(&a.pow(&(b - 1.0))?)?)?.masked_fill(&b.eq_scalar(0.0), 0.0))?,
             // aᵇ·ln a, and 0 where a is 0 and b is not negative.
             step.when(1, || {
                 let flat = a.eq_scalar(0.0).bitwise_and(&b.ge_scalar(0.0))?;

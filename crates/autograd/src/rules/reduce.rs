@@ -22,7 +22,7 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], step: &Step<'_>) -> Gradients
             let chosen = x.eq(&wide(y)?)?.to_dtype(x.dtype())?;
             chosen.mul(&g.div(&chosen.sum_axis(axes, true)?)?)?
         }
-        ReduceOp::Prod => g.mul(&product_of_others(x, &wide(y)?, axes)?)?,
+        ReduceOp::Prod => g.mul(&product_of_others(x, axes)?)?,
         ReduceOp::Any | ReduceOp::All => {
             return Err(Error::new(ErrorKind::Autograd {
                 op: "backward",
@@ -33,22 +33,24 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], step: &Step<'_>) -> Gradients
     Ok(vec![Some(dx)])
 }
 
-/// For each element the product of all others in its group: y / x, with exceptions for zeros.
-fn product_of_others(x: &Tensor, y: &Tensor, axes: &[usize]) -> Result<Tensor> {
-    let zero = x.eq_scalar(0.0);
-    // The masks below are constants, which would give wrong second derivatives.
-    if is_grad_enabled() && zero.any().item::<bool>()? {
-        return products_from_both_sides(x, axes);
+/// For each element the product of all others in its group: of those before it, times those after it. The
+/// quotient of the whole product and the element would be wrong for zeros, and where the product leaves the
+/// range of numbers but those of the others do not.
+fn product_of_others(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
+    if x.numel() == 0 || axes.is_empty() {
+        return Ok(x.ones_like());
     }
-    let zeros = zero.to_dtype(x.dtype())?.sum_axis(axes, true)?;
-    // At a single zero the product of the others remains; beside a zero every product is 0.
-    let others = x.masked_fill(&zero, 1.0)?.prod_axis(axes, true)?.masked_fill(&zeros.ne_scalar(1.0), 0.0)?;
-    let quotient = y.div(&x.masked_fill(&zero, 1.0)?)?.masked_fill(&zeros.gt_scalar(0.0), 0.0)?;
-    zero.where_cond(&others, &quotient)
+    let others = products_from_both_sides(x, axes)?;
+    // This mask is a constant, which would give wrong second derivatives.
+    if is_grad_enabled() {
+        return Ok(others);
+    }
+    // Beside a zero every product is 0, even if those of the numbers on its other side overflow.
+    let zero = x.eq_scalar(0.0).to_dtype(x.dtype())?;
+    let beside = zero.sum_axis(axes, true)?.sub(&zero)?.gt_scalar(0.0);
+    others.masked_fill(&beside, 0.0)
 }
 
-/// The same by multiplication alone, which is differentiable at zeros too: for each element the product of
-/// those before it in its group, times that of those after it.
 fn products_from_both_sides(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     // The reduced axes are moved last and merged.
     let kept = (0..x.rank()).filter(|axis| !axes.contains(axis));

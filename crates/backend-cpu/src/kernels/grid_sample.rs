@@ -11,7 +11,7 @@ use std::{
     ops::{Div, Neg, Range, Rem},
 };
 
-use tensor_core::{GridMode, GridPadding, GridSample, Launch, Result, custom::unsupported};
+use tensor_core::{DType, GridMode, GridPadding, GridSample, Launch, Result, custom::unsupported};
 
 use super::custom::{Native, for_float};
 use crate::{
@@ -142,6 +142,7 @@ fn typed<T: Coordinate>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_
     let shape = |k: usize| launch.kernel.operands[k].layout.shape().dims();
     let (lead, picture) = shape(0).split_at(shape(0).len() - 1 - of.axes);
     let places: usize = shape(1)[lead.len()..][..of.axes].iter().product();
+    let dtype = launch.kernel.operands[1].dtype;
     let (batch, channels, pixels) = (lead.iter().product::<usize>(), picture[0], &picture[1..]);
     if batch * channels * places == 0 {
         return Ok(());
@@ -150,7 +151,7 @@ fn typed<T: Coordinate>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_
     let sampler = Sampler::<T> {
         isa: backend.isa,
         of,
-        axes: pixels.iter().map(|&size| Axis::new(size, of.align_corners)).collect(),
+        axes: pixels.iter().map(|&size| Axis::new(size, of.align_corners, dtype)).collect(),
         channels,
         area: pixels.iter().product(),
         adjacent: pixels[of.axes - 1] <= 1 << 24,
@@ -192,17 +193,21 @@ struct Axis<T> {
     span: T,
     /// See [`GridSample::FARTHEST`].
     farthest: T,
+    /// See [`GridSample::greatest_reflected`].
+    greatest_reflected: T,
 }
 
 impl<T: Coordinate> Axis<T> {
-    fn new(size: usize, align_corners: bool) -> Axis<T> {
+    fn new(size: usize, align_corners: bool, dtype: DType) -> Axis<T> {
         let n = size as f64;
         let (scale, before, low, span) =
             if align_corners { ((n - 1.0) / 2.0, 0.0, 0.0, n - 1.0) } else { (n / 2.0, 0.5, -0.5, n) };
         let [last, scale, before, low, span] = [n - 1.0, scale, before, low, span].map(T::rounded);
+        let [farthest, greatest_reflected] =
+            [GridSample::FARTHEST, GridSample::greatest_reflected(size, dtype)].map(T::rounded);
         let size = size as i32;
-        let farthest = T::rounded(GridSample::FARTHEST);
-        Axis { size, last, top: T::at_most(size - 1), scale, before, low, span, farthest }
+        let top = T::at_most(size - 1);
+        Axis { size, last, top, scale, before, low, span, farthest, greatest_reflected }
     }
 
     #[inline(always)]
@@ -211,7 +216,7 @@ impl<T: Coordinate> Axis<T> {
         if x > self.last { self.last } else { x }
     }
 
-    /// The grid value, with −1 for NaN, and for an infinity that would be reflected.
+    /// The grid value, with −1 for NaN, and for a value that would be reflected but whose position overflows.
     #[inline(always)]
     fn readable(&self, padding: GridPadding, x: T) -> T {
         match padding {
@@ -220,12 +225,11 @@ impl<T: Coordinate> Axis<T> {
                 let x = if x < -self.farthest { -self.farthest } else { x };
                 if x > self.farthest { self.farthest } else { x }
             }
-            // Zero times an infinity is NaN.
             GridPadding::Reflection => {
-                if (x * T::ZERO).is_nan() {
-                    -T::ONE
-                } else {
+                if x.abs() <= self.greatest_reflected {
                     x
+                } else {
+                    -T::ONE
                 }
             }
         }

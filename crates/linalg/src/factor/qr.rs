@@ -10,6 +10,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use super::{
     Real, loops,
     panel::{BASE, PANEL, blocks, elements, half, transposed},
+    scale::{exponent_for, power_of_two},
 };
 
 /// The factorization A = Q·R.
@@ -215,36 +216,30 @@ impl<T: Real> Job for Columns<'_, T> {
 }
 
 /// The reflection that maps x to (β, 0, …, 0): returns β and τ, and x becomes v, with a leading 1.
+///
+/// If squares would overflow or underflow, x is first multiplied by a power of two, as in LAPACK's `larfg`. v
+/// and τ do not depend on that factor, but they must come from the scaled β: a subnormal β has few digits,
+/// and then 1 − τ·v·vᵀ is no reflection.
 #[inline(always)]
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let (first, rest) = x.split_at_mut(1);
-    let alpha = std::mem::replace(&mut first[0], T::ONE);
-    let norm = norm(alpha, rest);
-    // The vector is reflected already: LAPACK keeps the sign.
-    let Some(norm) = norm else { return (alpha, T::default()) };
+    let mut alpha = std::mem::replace(&mut first[0], T::ONE);
+    let mut sum = loops::dot(rest, rest);
+    let mut exponent = 0;
+    if !(sum >= T::SAFE && (alpha * alpha + sum).finite()) {
+        let most = loops::greatest(rest);
+        if most == T::default() && sum == T::default() {
+            // The vector is reflected already: LAPACK keeps the sign.
+            return (alpha, T::default());
+        }
+        exponent = exponent_for(if alpha.magnitude() > most { alpha.magnitude() } else { most });
+        let factor = power_of_two::<T>(exponent);
+        loops::scale(rest, factor);
+        alpha *= factor;
+        sum = loops::dot(rest, rest);
+    }
+    let norm = (alpha * alpha + sum).root();
     let beta = if alpha < T::default() { norm } else { -norm };
     loops::divide(rest, alpha - beta);
-    (beta, (beta - alpha) / beta)
-}
-
-/// √(α² + ‖x‖²), or none for a zero x. If squares would overflow or underflow, the elements are scaled
-/// first.
-#[inline(always)]
-fn norm<T: Real>(alpha: T, rest: &[T]) -> Option<T> {
-    let sum = loops::dot(rest, rest);
-    let whole = alpha * alpha + sum;
-    if sum >= T::SAFE && whole.finite() {
-        return Some(whole.root());
-    }
-    let most = loops::greatest(rest);
-    if most == T::default() && sum == T::default() {
-        return None;
-    }
-    let alpha = alpha.magnitude();
-    let scale = if alpha > most { alpha } else { most };
-    let mut sum = (alpha / scale) * (alpha / scale);
-    for &x in rest {
-        sum += (x / scale) * (x / scale);
-    }
-    Some(scale * sum.root())
+    (beta * power_of_two::<T>(-exponent), (beta - alpha) / beta)
 }

@@ -37,7 +37,7 @@ impl<T: Real> Job for Greatest<'_, T> {
 
 /// The exponent of the power of two that brings a magnitude near 1; 0 if it is near enough. Products of
 /// several such numbers, and of their rounding errors, are normal numbers.
-fn exponent_for<T: Real>(most: T) -> i32 {
+pub(super) fn exponent_for<T: Real>(most: T) -> i32 {
     if most == T::default() || !most.finite() {
         return 0;
     }
@@ -46,6 +46,11 @@ fn exponent_for<T: Real>(most: T) -> i32 {
         return 0;
     }
     (-exponent).clamp(-T::MOST_EXPONENT, T::MOST_EXPONENT)
+}
+
+/// 2ᵏ, for a k of at most [`Real::MOST_EXPONENT`].
+pub(super) fn power_of_two<T: Real>(exponent: i32) -> T {
+    T::of(2f64.powi(exponent))
 }
 
 impl<'a, T: Real> Scaled<'a, T> {
@@ -83,7 +88,7 @@ impl<'a, T: Real> Scaled<'a, T> {
 
     /// The factor that the matrix was multiplied by.
     pub(super) fn factor(&self) -> T {
-        T::of(2f64.powi(self.exponent))
+        power_of_two(self.exponent)
     }
 
     /// The exponent of [`Scaled::factor`].
@@ -94,7 +99,7 @@ impl<'a, T: Real> Scaled<'a, T> {
     /// Scales results that are proportional to the matrix back to the given one.
     pub(super) fn restore(&self, results: &mut [T]) {
         if self.exponent != 0 {
-            loops::scale(results, T::of(2f64.powi(-self.exponent)));
+            loops::scale(results, power_of_two(-self.exponent));
         }
     }
 }

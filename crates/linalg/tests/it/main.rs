@@ -6,6 +6,7 @@ mod blocks;
 mod errors;
 mod gpu;
 mod gradients;
+mod rank;
 mod repeated;
 mod scales;
 mod second;

@@ -397,10 +397,8 @@ pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm
         let ones = Tensor::ones(indices.shape().clone(), (DType::I32, &weight.device()))?;
         let named = Tensor::zeros([rows], (DType::I32, &weight.device()))?.scatter_add(0, &indices, &ones)?;
         let value = weight.detach();
-        let norms = value.vector_norm(norm_type, 1, true)?;
-        let long = named.gt_scalar(0).unsqueeze(1)?.bitwise_and(&norms.gt_scalar(max_norm))?;
-        let shorter = value.mul(&norms.add_scalar(1e-7).reciprocal().mul_scalar(max_norm))?;
-        let next = long.where_cond(&shorter, &value)?;
+        let next =
+            named.gt_scalar(0).unsqueeze(1)?.where_cond(&value.renorm(norm_type, 0, max_norm)?, &value)?;
         // Computed before anything changes, since an index may be out of range.
         next.eval()?;
         weight.assign(&next)

@@ -10,10 +10,16 @@ use tensor_core::{
 /// The p-norm (Σ|x|ᵖ)^(1/p) along an axis, which is kept with size 1. Its gradient at 0 is 0.
 #[track_caller]
 fn norm(op: &'static str, x: &Tensor, p: f64, axis: usize) -> Result<Tensor> {
+    check_norm(op, p)?;
+    x.vector_norm(p, axis, true)
+}
+
+#[track_caller]
+fn check_norm(op: &'static str, p: f64) -> Result<()> {
     if p.is_nan() {
         return Err(Error::invalid(op, "the norm of power NaN: give a number"));
     }
-    x.vector_norm(p, axis, true)
+    Ok(())
 }
 
 #[track_caller]
@@ -42,8 +48,15 @@ pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor
         return normalize(&input.unsqueeze(0)?, p, axis, eps)?.squeeze(0);
     }
     let axis = input.shape().axis(axis, OP)?;
-    let wide = input.to_dtype(input.dtype().compute())?;
-    wide.div(&norm(OP, &wide, p, axis)?.maximum_scalar(eps))?.to_dtype(input.dtype())
+    unit(OP, &input.to_dtype(input.dtype().compute())?, p, axis, eps)?.to_dtype(input.dtype())
+}
+
+/// x / max(‖x‖ₚ, eps) along an axis, also if the norm is above the greatest number.
+#[track_caller]
+fn unit(op: &'static str, x: &Tensor, p: f64, axis: usize, eps: f64) -> Result<Tensor> {
+    check_norm(op, p)?;
+    let [scaled, norm, scale] = x.scaled_norm(p, axis)?;
+    scaled.div(&norm.maximum(&scale.mul_scalar(eps))?)
 }
 
 /// Cosine similarity x·y / (max(‖x‖, eps) · max(‖y‖, eps)) along an axis, which is removed. The tensors
@@ -65,15 +78,16 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
     let axis = shape.axis(axis, OP)?;
     let dtype = x1.dtype().promote(x2.dtype());
     let wide = |x: &Tensor| x.to_dtype(dtype.compute())?.expand(&shape);
-    let unit = |x: &Tensor| x.div(&norm(OP, x, 2.0, axis)?.maximum_scalar(eps));
-    unit(&wide(x1)?)?.mul(&unit(&wide(x2)?)?)?.sum_axis(axis, false)?.to_dtype(dtype)
+    let unit = |x: Tensor| unit(OP, &x, 2.0, axis, eps);
+    unit(wide(x1)?)?.mul(&unit(wide(x2)?)?)?.sum_axis(axis, false)?.to_dtype(dtype)
 }
 
-/// The distance ‖x − y + eps‖ₚ along the last axis, which is removed. The tensors broadcast. PyTorch's
-/// defaults are p = 2 and eps = 1e-6. `torch.nn.functional.pairwise_distance`.
+/// The distance ‖x − y + eps‖ₚ along the last axis, which is removed; a 0-d tensor is a vector of one number.
+/// The tensors broadcast. PyTorch's defaults are p = 2 and eps = 1e-6.
+/// `torch.nn.functional.pairwise_distance`.
 ///
 /// # Errors
-/// Shapes that do not broadcast, no axes, a p that is not above 0, a dtype that is not floating-point, two
+/// Shapes that do not broadcast, a p that is not above 0, a dtype that is not floating-point, two
 /// devices.
 #[track_caller]
 pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
@@ -83,6 +97,7 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<T
     let dtype = x1.dtype().promote(x2.dtype());
     let wide = |x: &Tensor| x.to_dtype(dtype.compute());
     let difference = wide(x1)?.sub(&wide(x2)?)?.add_scalar(eps);
+    let difference = if difference.rank() == 0 { difference.unsqueeze(0)? } else { difference };
     let axis = difference.shape().axis(-1, OP)?;
     norm(OP, &difference, p, axis)?.squeeze(axis)?.to_dtype(dtype)
 }

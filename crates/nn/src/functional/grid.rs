@@ -335,13 +335,16 @@ fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
 #[track_caller]
 fn in_pixels(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
-    // A NaN is read as −1, as in PyTorch, and with reflection also infinity. Positions far beyond the edges
-    // are clamped: they all give the same result.
+    // A NaN is read as −1, as in PyTorch, and when reflecting, one whose position would overflow.
+    // Positions far beyond the edges are clamped: they all give the same result.
     let x = match options.padding {
         GridPadding::Zeros | GridPadding::Border => {
             x.masked_fill(&x.isnan(), -1.0)?.clamp(-GridSample::FARTHEST, GridSample::FARTHEST)
         }
-        GridPadding::Reflection => x.masked_fill(&x.isfinite().logical_not(), -1.0)?,
+        GridPadding::Reflection => {
+            let most = GridSample::greatest_reflected(size, x.dtype());
+            x.masked_fill(&x.abs().le_scalar(most).logical_not(), -1.0)?
+        }
     };
     Ok(match options.align_corners {
         true => x.add_scalar(1.0).mul_scalar((n - 1.0) / 2.0),

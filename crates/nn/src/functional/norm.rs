@@ -12,6 +12,9 @@ use super::conv::alike;
 /// sizes `normalized_shape`, as `weight` and `bias` do. Half types are computed in f32.
 /// `torch.nn.functional.layer_norm`.
 ///
+/// As in PyTorch, a row whose squares overflow (1e19 in f32) gives 0; so it is with the other normalizations.
+/// With an `eps` of 0, rows of any size have the right result, except in [`batch_norm`].
+///
 /// ```
 /// use nn::functional::layer_norm;
 /// use tensor_core::Tensor;
@@ -75,8 +78,11 @@ pub fn rms_norm(
         8 => f64::EPSILON,
         _ => f64::from(f32::EPSILON),
     });
-    let scale = rows.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt();
-    let out = affine(&rows.mul(&scale)?, input, along_rows(weight)?.as_ref(), None)?;
+    let normal = match hides_underflow(&rows, eps) {
+        true => rows.mul(&rows.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt())?,
+        false => over_root_of_squares(&rows, &[rows.rank() - 1], eps)?,
+    };
+    let out = affine(&normal, input, along_rows(weight)?.as_ref(), None)?;
     let axis = -(sizes.rank() as i64);
     Ok(traced(OP, [Some(input), weight], out, || {
         vec![("axis", Argument::Int(axis)), ("epsilon", Argument::Float(eps))]
@@ -130,7 +136,7 @@ fn normalized_groups(
     let grouped = wide.reshape([input.dims()[0], groups, along, per])?;
     let is_row = along * per <= input.device().info().limits.max_row;
     // With gradients, sums over each channel serve the gradients of both the weights and the input.
-    if per >= LONG && (grouped.is_tracked() || !is_row) {
+    if per >= LONG && (grouped.is_tracked() || !is_row) && hides_underflow(&wide, eps) {
         let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
         let [mean, variance] = group_moments(&wide, groups)?;
         let factor = scale(&variance, eps, weight.as_ref())?;
@@ -385,8 +391,31 @@ fn along_rows(parameter: Option<&Tensor>) -> Result<Option<Tensor>> {
 #[track_caller]
 fn standardized(rows: &Tensor, axes: &[usize], eps: f64) -> Result<Tensor> {
     let mean = rows.mean_axis(axes, true)?;
+    if !hides_underflow(rows, eps) {
+        return over_root_of_squares(&rows.sub(&mean)?, axes, eps);
+    }
     let variance = variance(rows, &mean, axes)?;
     rows.sub(&mean)?.mul(&variance.add_scalar(eps).rsqrt())
+}
+
+/// Whether squares that underflow are negligible beside `eps`.
+fn hides_underflow(rows: &Tensor, eps: f64) -> bool {
+    let least = if rows.dtype() == DType::F64 { 1e-290 } else { 1e-30 };
+    !(0.0..least).contains(&eps)
+}
+
+/// x / √(mean of x² + eps) over axes, for any `eps`: each set of elements is multiplied by a power of two that
+/// keeps its squares in range.
+#[track_caller]
+fn over_root_of_squares(x: &Tensor, axes: &[usize], eps: f64) -> Result<Tensor> {
+    if x.numel() == 0 {
+        return Ok(x.clone());
+    }
+    let scale = x.detach().abs().amax(axes, true)?.scale_of_squares();
+    let scaled = x.mul(&scale)?;
+    // The square of the scale alone may be out of range.
+    let eps = scale.mul_scalar(eps.sqrt()).powi(2);
+    scaled.mul(&scaled.powi(2).mean_axis(axes, true)?.add(&eps)?.rsqrt())
 }
 
 /// The mean of (x − mean)² over axes, which are kept. The mean is used as a constant, since deviations from

@@ -17,8 +17,8 @@ pub enum PadMode {
 }
 
 /// Pads the input along each of its last axes: `padding` has a pair of numbers of elements before and after
-/// for each of them, in the order of the axes. A negative number removes elements.
-/// `torch.nn.functional.pad`, whose list begins with the last axis.
+/// for each of them, in the order of the axes. A negative number removes elements; those at the other side of
+/// the axis are still repeated and mirrored. `torch.nn.functional.pad`, whose list begins with the last axis.
 ///
 /// ```
 /// use nn::functional::{PadMode, pad};
@@ -41,6 +41,15 @@ pub fn pad<I: Int>(input: &Tensor, padding: &[(I, I)], mode: PadMode) -> Result<
         return Err(Error::invalid(OP, message));
     };
     let pairs: Vec<(isize, isize)> = padding.iter().map(|(a, b)| (a.as_isize(), b.as_isize())).collect();
+    let is_mixed = pairs.iter().any(|&(before, after)| before.min(after) < 0 && before.max(after) > 0);
+    if is_mixed && matches!(mode, PadMode::Replicate | PadMode::Reflect) {
+        // The elements that one side loses may be copied to the other.
+        let added: Vec<(usize, usize)> =
+            pairs.iter().map(|&(before, after)| (before.max(0) as usize, after.max(0) as usize)).collect();
+        let cuts: Vec<(isize, isize)> =
+            pairs.iter().map(|&(before, after)| (before.min(0), after.min(0))).collect();
+        return Ok(pad_by(OP, input, &added, mode)?.cut_by(OP, first, &cuts)?.0);
+    }
     let (cut, padding) = input.cut_by(OP, first, &pairs)?;
     pad_by(OP, &cut, &padding, mode)
 }

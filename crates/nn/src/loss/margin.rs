@@ -15,6 +15,21 @@ fn check_signs(op: &'static str, shape: &Shape, target: &Tensor) -> Result<()> {
     Err(Error::invalid(op, message))
 }
 
+/// Vectors along the last axis, f32 or f64, and 1 / √(‖x‖² + eps) for each of them. Vectors whose squares
+/// overflow are scaled by a power of two, and so are these numbers: their product does not depend on it.
+#[track_caller]
+fn over_length(x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
+    let x = x.to_dtype(x.dtype().compute())?;
+    if x.numel() == 0 {
+        let root = x.powi(2).sum_axis(-1, false)?.add_scalar(eps).rsqrt();
+        return Ok((x, root));
+    }
+    let scale = x.detach().abs().amax(-1, true)?.scale_of_squares().minimum_scalar(1.0);
+    let x = x.mul(&scale)?;
+    let square = x.powi(2).sum_axis(-1, false)?.add(&scale.squeeze(-1)?.mul_scalar(eps.sqrt()).powi(2))?;
+    Ok((x, square.rsqrt()))
+}
+
 /// The margin ranking loss: max(0, −y·(x₁ − x₂) + margin), where y is 1 if x₁ should exceed x₂, else −1.
 /// `torch.nn.MarginRankingLoss`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,9 +86,8 @@ impl CosineEmbeddingLoss {
             return Err(Error::invalid(OP, message));
         }
         check_signs(OP, &input1.shape().reduced(&[input1.rank() - 1], false), target)?;
-        let square = |x: &Tensor| Ok(x.powi(2).sum_axis(-1, false)?.add_scalar(EPS));
-        let scale = square(input1)?.mul(&square(input2)?)?.rsqrt();
-        let cosine = input1.mul(input2)?.sum_axis(-1, false)?.mul(&scale)?;
+        let [(x1, root1), (x2, root2)] = [over_length(input1, EPS)?, over_length(input2, EPS)?];
+        let cosine = x1.mul(&x2)?.sum_axis(-1, false)?.mul(&root1)?.mul(&root2)?.to_dtype(input1.dtype())?;
         let zeros = cosine.zeros_like();
         let alike = target.eq_scalar(1).where_cond(&cosine.neg().add_scalar(1.0), &zeros)?;
         let unlike = target.eq_scalar(-1).where_cond(&cosine.sub_scalar(self.margin).relu(), &zeros)?;
@@ -105,10 +119,10 @@ impl Default for TripletMarginLoss {
 }
 
 impl TripletMarginLoss {
-    /// The loss of vectors `[N, D]` or `[D]`.
+    /// The loss of vectors `[N, D]` or `[D]`, or of numbers `[]`.
     ///
     /// # Errors
-    /// Several shapes, no axes, a p that is not above 0, dtypes that are not floating-point, or several
+    /// Several shapes, a p that is not above 0, dtypes that are not floating-point, or several
     /// devices.
     #[track_caller]
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
@@ -236,7 +250,8 @@ impl Default for MultiMarginLoss {
 }
 
 impl MultiMarginLoss {
-    /// The loss of scores `[N, C]` or `[C]` and labels `[N]` or `[]` of an integer dtype.
+    /// The loss of scores `[N, C]` or `[C]` and labels `[N]` or `[]` of an integer dtype. A single label may
+    /// also be `[1]`, and scores `[]` are those of a single class.
     ///
     /// # Errors
     /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores'
@@ -247,13 +262,19 @@ impl MultiMarginLoss {
         let _line = caller_line();
         const OP: &str = "multi_margin_loss";
         const LABELS: &Refusal = &Refusal::of_index(OP);
-        if !(1..=2).contains(&input.rank()) || !(1..=2).contains(&self.p) {
+        if input.rank() > 2 || !(1..=2).contains(&self.p) {
             let message =
                 format!("scores {} and p = {}: give [N, C] or [C], and 1 or 2", input.shape(), self.p);
             return Err(Error::invalid(OP, message));
         }
         let cast = autocast::cast(OP, [input], [self.weight.as_ref()])?;
         let ([input], [weight]) = cast.tensors();
+        if input.rank() == 0 {
+            return self.forward(&input.unsqueeze(0)?, target);
+        }
+        if input.rank() == 1 && target.dims() == [1] {
+            return self.forward(&input.unsqueeze(0)?, target);
+        }
         let labels = Labels::new(LABELS, input, target, weight, None)?;
         let place = target.unsqueeze(-1)?;
         let excess = input.sub(&input.gather_for(LABELS, -1, &place)?)?.add_scalar(self.margin).relu();
@@ -279,7 +300,7 @@ pub struct MultiLabelMarginLoss {
 
 impl MultiLabelMarginLoss {
     /// The loss of scores `[N, C]` or `[C]` and integers of the same shape: the labels of a row, and −1
-    /// after the last of them.
+    /// after the last of them. The score of a single class and its target may each be `[]`.
     ///
     /// # Errors
     /// Other shapes, dtypes or devices. A label of C or more is an `IndexOutOfRange` when the loss is
@@ -291,7 +312,12 @@ impl MultiLabelMarginLoss {
         let cast = autocast::cast(OP, [input], [])?;
         let ([input], []) = cast.tensors();
         check_pair(OP, input, input)?;
-        if !(1..=2).contains(&input.rank()) || input.shape() != target.shape() || !target.dtype().is_int() {
+        if input.rank() == 0 || target.rank() == 0 && input.dims() == [1] {
+            // A single class has no loss in any form.
+            let of_one = |x: &Tensor| if x.rank() == 0 { x.unsqueeze(0) } else { Ok(x.clone()) };
+            return self.forward(&of_one(input)?, &of_one(target)?);
+        }
+        if input.rank() > 2 || input.shape() != target.shape() || !target.dtype().is_int() {
             let message = format!(
                 "scores {} and targets {} {}: give [N, C] or [C] of each, targets of integers",
                 input.shape(),

@@ -40,6 +40,22 @@ pub(super) fn rows() -> Vec<Row> {
             Tensor::cosine_window(6, true, o)
         })
         .of(DTypes::Floats),
+        make("cosine_window", "torch.signal.windows.cosine(1, sym=False)", |o| {
+            Tensor::cosine_window(1, true, o)
+        })
+        .of(DTypes::Floats),
+        make("exponential_window", "torch.signal.windows.exponential(1, sym=False)", |o| {
+            Tensor::exponential_window(1, true, None, 1.0, o)
+        })
+        .of(DTypes::Floats),
+        make("exponential_window", "torch.signal.windows.exponential(1, center=2.0, sym=False)", |o| {
+            Tensor::exponential_window(1, true, Some(2.0), 1.0, o)
+        })
+        .of(DTypes::Floats),
+        make("gaussian_window", "torch.signal.windows.gaussian(1, sym=False)", |o| {
+            Tensor::gaussian_window(1, true, 1.0, o)
+        })
+        .of(DTypes::Floats),
         make("exponential_window", "torch.signal.windows.exponential(7, tau=2.5)", |o| {
             Tensor::exponential_window(7, false, None, 2.5, o)
         })

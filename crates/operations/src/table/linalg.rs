@@ -88,6 +88,12 @@ pub(super) fn rows() -> Vec<Row> {
         two("linalg::tensorsolve", "torch.linalg.tensorsolve(x + torch.eye(6).reshape(2, 3, 6), y)",
             |x, y| l::tensorsolve(&x.add(&Tensor::eye(6, (x.dtype(), &x.device()))?.reshape([2, 3, 6])?)?, y)).shapes([&[2, 3, 6], &[2, 3]]).loose(8.0)
             .bad(|x| l::tensorsolve(&x[0], &x[1].t()?)),
+        two("linalg::tensorsolve_axes", "torch.linalg.tensorsolve(x + torch.eye(6).reshape(2, 3, 6).movedim(2, 1), y, dims=(1,))",
+            |x, y| l::tensorsolve_axes(&x.add(&Tensor::eye(6, (x.dtype(), &x.device()))?.reshape([2, 3, 6])?.movedim(2, 1)?)?, y, 1))
+            .shapes([&[2, 6, 3], &[2, 3]]).loose(8.0).bad(|x| l::tensorsolve_axes(&x[0], &x[1], 3)),
+        two("linalg::tensorsolve_axes", "torch.linalg.tensorsolve(x + torch.eye(6).reshape(3, 2, 2, 3), y, dims=(1, 0))",
+            |x, y| l::tensorsolve_axes(&x.add(&Tensor::eye(6, (x.dtype(), &x.device()))?.reshape([3, 2, 2, 3])?)?, y, [1, 0]))
+            .shapes([&[3, 2, 2, 3], &[2, 3]]).loose(8.0).bad(|x| l::tensorsolve_axes(&x[0], &x[1], [1, 1])),
         one("linalg::tensorinv", "torch.linalg.tensorinv(x + 5 * torch.eye(6).reshape(2, 3, 6), ind=2)",
             |x| l::tensorinv(&x.add(&Tensor::eye(6, (x.dtype(), &x.device()))?.reshape([2, 3, 6])?.mul_scalar(5))?, 2)).shapes([&[2, 3, 6]]).loose(8.0)
             .bad(|x| l::tensorinv(&x[0], 1)),

@@ -115,6 +115,11 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| f::pad(&x[0], &[(4, 0), (0, 0)], PadMode::Reflect)),
         one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='replicate')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Replicate)).shapes([IMAGE]),
         one("functional::pad", "F.pad(x, (2, 1, 1, 0), mode='circular')", |x| f::pad(x, &[(1, 0), (2, 1)], PadMode::Circular)).shapes([IMAGE]),
+        one("functional::pad", "F.pad(x, (-3, 5), mode='replicate')", |x| f::pad(x, &[(-3, 5)], PadMode::Replicate)).shapes([&[2, 3]])
+            .bad(|x| f::pad(&x[0], &[(-4, 0)], PadMode::Replicate)),
+        one("functional::pad", "F.pad(x, (4, -5), mode='replicate')", |x| f::pad(x, &[(4, -5)], PadMode::Replicate)).shapes([&[2, 3]]),
+        one("functional::pad", "F.pad(x, (-2, 2), mode='reflect')", |x| f::pad(x, &[(-2, 2)], PadMode::Reflect)).shapes([&[2, 3]])
+            .bad(|x| f::pad(&x[0], &[(-2, 3)], PadMode::Reflect)),
         one("functional::pad", "F.pad(x, (-1, 2, 1, -1), mode='replicate')", |x| f::pad(x, &[(1, -1), (-1, 2)], PadMode::Replicate)).shapes([IMAGE])
             .bad(|x| f::pad(&x[0], &[(-9, 1), (0, 0)], PadMode::Replicate)),
         one("functional::pad", "F.pad(x, (-1, 2), value=3)", |x| f::pad(x, &[(-1, 2)], PadMode::Constant(3.0))).shapes([IMAGE]),

@@ -20,6 +20,9 @@ pub(super) fn rows() -> Vec<Row> {
         two("outer", "torch.outer(x, y)", |x, y| x.outer(y)).shapes([&[3], &[4]]).of(Numbers).bad(|x| x[0].unsqueeze(0)?.outer(&x[1])),
         two("tensordot", "torch.tensordot(x, y, ([1, 2], [1, 0]))", |x, y| x.tensordot(y, [1, 2], [1, 0]))
             .shapes([&[2, 3, 2], &[2, 3]]).of(Numbers).bad(|x| x[0].tensordot(&x[1], [0], [1])),
+        two("tensordot", "torch.tensordot(x, y, ([1, 0], [0, 1]))", |x, y| x.tensordot(y, [1, 0], [0, 1]))
+            .shapes([&[2, 3], &[3, 1, 4]]).of(Numbers).bad(|x| x[0].tensordot(&x[1], [0], [2])),
+        two("tensordot", "torch.tensordot(x, y, ([1], [0]))", |x, y| x.tensordot(y, 1, 0)).shapes([&[2, 1], &[3, 4]]).of(Numbers),
         two("einsum", "torch.einsum('bij,bjk->bik', x, y)", |x, y| Tensor::einsum("bij,bjk->bik", &[x, y]))
             .shapes([&[2, 3, 2], &[2, 2, 3]]).of(Numbers).bad(|x| Tensor::einsum("bij,bik->bjk", &[&x[0], &x[1]])),
         two("einsum", "torch.einsum('ij,j->ji', x, y)", |x, y| Tensor::einsum("ij,j->ji", &[x, y])).of(Numbers),

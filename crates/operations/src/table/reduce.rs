@@ -169,6 +169,9 @@ pub(super) fn statistics() -> Vec<Row> {
             .bad(|x| x[0].quantiles_at(&x[0], 1, Linear, false)),
         two("quantiles_at", "torch.quantile(x, y.reshape(()), keepdim=True)", |x, y| x.quantiles_at(&y.reshape(())?, .., Linear, true)).shapes([&[3, 5], &[1]]).exactly(1, &[0.3])
             .bad(|x| x[0].quantiles_at(&x[1].add_scalar(2.0), 1, Linear, false)),
+        two("nanquantiles_at", "torch.nanquantile(x, y, dim=1)", |x, y| x.nanquantiles_at(y, 1, Linear, false)).shapes([&[2, 4], &[3]])
+            .exactly(0, &[1.0, f64::NAN, 3.0, 2.0, f64::NAN, 0.5, f64::NAN, -1.5]).exactly(1, &[0.1, 0.55, 0.8])
+            .bad(|x| x[0].nanquantiles_at(&x[0], 1, Linear, false)),
         two("quantiles_at", "torch.quantile(x, y, dim=0, interpolation='higher')", |x, y| x.quantiles_at(y, 0, Higher, false)).shapes([&[4, 2], &[2]]).exactly(1, &[0.1, 0.8]),
         one("gradient", "torch.gradient(x, spacing=0.5, dim=1)", |x| x.gradient(&[0.5], 1, 1)).bad(|x| x[0].gradient(&[1.0], 1, 3)),
         one("gradient", "torch.gradient(x, spacing=[2.0, 0.5], edge_order=2)", |x| x.gradient(&[2.0, 0.5], .., 2)).bad(|x| x[0].gradient(&[1.0, 2.0], 0, 1)),

@@ -5,6 +5,7 @@ mod async_reads;
 mod attention;
 mod autocast;
 mod bad_index;
+mod beyond;
 mod blocks;
 mod checkpoint;
 mod common;

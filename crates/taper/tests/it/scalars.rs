@@ -121,3 +121,62 @@ fn a_scalar_has_one_place() {
     assert!(x.sum_axis([0, -1], false).is_err());
     assert!(x.dim(0).is_err());
 }
+
+/// PyTorch's results: a number is a single class or a vector of one element, and a single label may have an
+/// axis.
+#[test]
+fn margin_losses_of_numbers() -> Result<()> {
+    use taper::nn::{MarginRankingLoss, MultiLabelMarginLoss, MultiMarginLoss, Reduction, TripletMarginLoss};
+    let d = device();
+    let number = |v: f32| Tensor::full((), v, &d);
+    let (zero, one, zeros) = (Tensor::full((), 0, (DType::I32, &d))?, number(1.0)?, Tensor::new([0i32], &d)?);
+    let (x, line) = (number(0.5)?, Tensor::new([0.5f32, 0.1, 0.2], &d)?);
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        let multi =
+            MultiMarginLoss { weight: Some(Tensor::new([2.0f32], &d)?), reduction, ..Default::default() };
+        let labels = MultiLabelMarginLoss { reduction };
+        for (what, loss, dims) in [
+            ("one class", multi.forward(&x, &zero)?, 0),
+            ("one class, labels [1]", multi.forward(&x, &zeros)?, 1),
+            ("one class [1]", multi.forward(&x.unsqueeze(0)?, &zero)?, 0),
+            ("labels of one class", labels.forward(&x, &zero)?, 0),
+            ("labels of one class, [1]", labels.forward(&x, &zeros)?, 0),
+            ("labels of one class [1]", labels.forward(&x.unsqueeze(0)?, &zero)?, 0),
+        ] {
+            let dims = if matches!(reduction, Reduction::None) { dims } else { 0 };
+            assert_eq!((loss.rank(), loss.to_f64_vec()?), (dims, vec![0.0]), "{what}, {reduction:?}");
+        }
+        let plain = MultiMarginLoss { reduction, ..Default::default() };
+        let loss = plain.forward(&line, &zeros)?.to_vec::<f32>()?;
+        assert!((loss[0] - 1.3 / 3.0).abs() < 1e-6, "{loss:?}");
+        let ranking = MarginRankingLoss { reduction, ..Default::default() }.forward(&x, &one, &one)?;
+        assert_eq!((ranking.rank(), ranking.item::<f32>()?), (0, 0.5));
+        let triplet = TripletMarginLoss { reduction, ..Default::default() };
+        let loss = triplet.forward(&x, &one, &number(1.5)?)?;
+        assert!(loss.rank() == 0 && (loss.item::<f32>()? - 0.5).abs() < 1e-5, "{loss:?}");
+    }
+    let tracked = x.detach().requires_grad();
+    taper::nn::functional::pairwise_distance(&tracked, &one, 2.0, 0.0)?.backward()?;
+    assert_eq!(tracked.grad().unwrap().item::<f32>()?, -1.0);
+    let two = Tensor::new([1i32, 0], &d)?;
+    assert!(MultiMarginLoss::default().forward(&x, &two).is_err());
+    assert!(MultiLabelMarginLoss::default().forward(&x, &two).is_err());
+    Ok(())
+}
+
+/// A [`taper::Scalar`] stands where a Rust number may.
+#[test]
+fn scalars_are_operands() -> Result<()> {
+    use taper::Scalar;
+    let x = Tensor::new([3.0f32, 4.0], &device())?;
+    assert_eq!(x.hypot(Scalar::Float(4.0))?.to_vec::<f32>()?, x.hypot(4.0)?.to_vec::<f32>()?);
+    assert_eq!(x.fmod(Scalar::Int(3))?.to_vec::<f32>()?, [0.0, 1.0]);
+    assert_eq!((&x + Scalar::Int(1)).to_vec::<f32>()?, [4.0, 5.0]);
+    let mut sum = x.clone();
+    sum += Scalar::from(2.5f32);
+    assert_eq!(sum.to_vec::<f32>()?, [5.5, 6.5]);
+    let whole = Tensor::new([1i32, 2], &device())?;
+    assert_eq!((&whole * Scalar::Float(0.5)).dtype(), DType::F32);
+    assert_eq!(whole.logical_and(Scalar::Bool(true))?.to_vec::<bool>()?, [true, true]);
+    Ok(())
+}

@@ -49,7 +49,8 @@ pub enum GridPadding {
 /// the centre of the first; padding is applied after that. On a device without this kernel
 /// ([`crate::Tensor::has_custom_kernel`]), the caller composes the operation from others.
 ///
-/// A NaN in the grid counts as −1, and so does an infinity that would be reflected.
+/// A NaN in the grid counts as −1, and so does a coordinate that would be reflected but is infinite or so
+/// far that its position may overflow ([`GridSample::greatest_reflected`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridSample {
     /// The number of pixel axes: 2 or 3.
@@ -66,6 +67,12 @@ impl GridSample {
     /// Grid coordinates are clamped to this magnitude, and positions up to it are reflected without an
     /// exact remainder. Pictures end at 3 or nearer.
     pub const FARTHEST: f64 = (1 << 20) as f64;
+
+    /// The greatest magnitude of a coordinate that is reflected, along an axis of `size` pixels: its position
+    /// in this dtype is a finite number.
+    pub fn greatest_reflected(size: usize, dtype: DType) -> f64 {
+        dtype.greatest().as_f64() / size as f64
+    }
 }
 
 impl CustomKernel for GridSample {

@@ -200,8 +200,8 @@ impl Tensor {
     }
 
     /// The sum of products over several axes at once: axis `lhs_axes[i]` of this tensor is summed with
-    /// axis `rhs_axes[i]` of the other. The result has this tensor's remaining axes, then the other's.
-    /// `torch.tensordot`.
+    /// axis `rhs_axes[i]` of the other; an axis of size 1 is broadcast. The result has this tensor's
+    /// remaining axes, then the other's. `torch.tensordot`.
     ///
     /// # Errors
     /// Lists of different lengths, repeated axes or axes out of range, sizes that differ, several dtypes
@@ -228,6 +228,17 @@ impl Tensor {
         if self.rank() + rhs.rank() > usize::from(Label::MAX) {
             return Err(Error::invalid(OP, format!("{} and {} axes", self.rank(), rhs.rank())).here());
         }
+        let (mut this, mut rhs) = (this.clone(), rhs.clone());
+        for (&l, &r) in left.iter().zip(right) {
+            // Beside a single element the elements of the other tensor are added.
+            match (this.dims()[l], rhs.dims()[r]) {
+                (m, n) if m == n => {}
+                (1, _) => rhs = rhs.sum_axis(r, true)?.cast_unchecked(rhs.dtype()),
+                (_, 1) => this = this.sum_axis(l, true)?.cast_unchecked(this.dtype()),
+                // The contraction refuses them.
+                _ => {}
+            }
+        }
         let mut of_lhs: Labels = (0..self.rank() as u8).collect();
         let mut of_rhs: Labels = (0..rhs.rank() as u8).map(|axis| self.rank() as u8 + axis).collect();
         for (&l, &r) in left.iter().zip(right) {
@@ -239,7 +250,6 @@ impl Tensor {
         let out: Labels = kept.collect();
         // If an operand is summed completely, it is stored in the other's axis order, so that both are
         // read sequentially.
-        let (mut this, mut rhs) = (this.clone(), rhs.clone());
         if right.len() == rhs.rank() {
             rhs = rhs.laid_out_as(&mut of_rhs, &of_lhs)?;
         } else if left.len() == this.rank() {

@@ -8,7 +8,7 @@ use std::f64::consts::{LN_2, PI};
 use super::{Operand, Tensor};
 use crate::{
     base::error::{Error, Result},
-    elements::{dtype::DType, scalar::Scalar},
+    elements::dtype::DType,
     kernels::formula::Formula,
 };
 
@@ -26,11 +26,18 @@ impl Tensor {
     #[track_caller]
     fn hypot_by(&self, rhs: Operand) -> Result<Tensor> {
         let (a, b, dtype) = self.real_pair("hypot", rhs)?;
-        // The result does not depend on the scale, so the scale needs no gradient.
+        // Powers of two that keep two squares in range, no further from 1 than that takes: the gradient is
+        // divided by them. The result does not depend on the scale, so the scale needs no gradient.
+        let [large, down, small, up] = match a.dtype() == DType::F64 {
+            true => [510, -513, -510, 565],
+            false => [62, -65, -62, 87],
+        }
+        .map(|exponent| 2f64.powi(exponent));
         let greater = a.detach().abs().maximum(&b.detach().abs())?;
-        let usable = greater.gt_scalar(0).bitwise_and(&greater.isinf().logical_not())?;
-        let scale = usable.where_cond(&greater, &greater.constant(Scalar::Float(1.0)))?;
-        let length = a.div(&scale)?.powi(2).add(&b.div(&scale)?.powi(2))?.sqrt().mul(&scale)?;
+        let power = |k: f64| greater.constant(k.into());
+        let scale = greater.lt_scalar(small).choose(&power(up), &power(1.0));
+        let scale = greater.ge_scalar(large).choose(&power(down), &scale);
+        let length = a.mul(&scale)?.powi(2).add(&b.mul(&scale)?.powi(2))?.sqrt().div(&scale)?;
         // An infinity wins over NaN, as in IEEE 754.
         let infinite = a.isinf().bitwise_or(&b.isinf())?;
         length.masked_fill(&infinite, f64::INFINITY)?.to_dtype(dtype)

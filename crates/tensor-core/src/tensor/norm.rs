@@ -110,6 +110,31 @@ impl Tensor {
         root.div(&scale.reshape_unchecked(root.shape().clone()))
     }
 
+    /// This f32 or f64 tensor multiplied by powers of two, which are constant along `axes`; the p-norm of the
+    /// product; and the powers. The axes are kept. The norm of the product is in range even if that of the
+    /// tensor is not: x / ‖x‖ is the first result divided by the second. The powers are 1 if squares are in
+    /// range, and for p = 0.
+    ///
+    /// # Errors
+    /// As [`Tensor::vector_norm`].
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn scaled_norm(&self, p: f64, axes: impl Into<Axes>) -> Result<[Tensor; 3]> {
+        let axes = axes.into();
+        if p == 0.0 || self.numel() == 0 {
+            let norm = self.vector_norm(p, axes, true)?;
+            let one = norm.constant(1.0.into()).expand_unchecked(norm.shape().clone());
+            return Ok([self.clone(), norm, one]);
+        }
+        let scale = self.detach().abs().amax(axes.clone(), true)?.scale_of_squares();
+        let scaled = self.mul(&scale)?;
+        let norm = match p == 2.0 {
+            true => scaled.powi(2).sum_axis(axes, true)?.root(2.0),
+            false => scaled.vector_norm(p, axes, true)?,
+        };
+        Ok([scaled, norm, scale])
+    }
+
     /// For each greatest magnitude, the power of two to multiply numbers by before squaring: 1 within
     /// the thresholds, and where the magnitude is not finite.
     #[doc(hidden)]
@@ -173,8 +198,10 @@ impl Tensor {
     }
 
     /// This tensor with each slice along `axis` whose p-norm exceeds `maxnorm` scaled down to it; p is
-    /// positive.
-    /// `torch.renorm`.
+    /// positive. `torch.renorm`.
+    ///
+    /// As in PyTorch, the factor is `maxnorm` / (norm + 1e-7). Norms below 1e-4, which that would not scale
+    /// to `maxnorm`, are divided by without the epsilon.
     ///
     /// # Errors
     /// No such axis, p ≤ 0, a negative `maxnorm`, or a dtype that is not floating-point.
@@ -196,10 +223,12 @@ impl Tensor {
         self.require_float(OP)?;
         let others: Vec<usize> = (0..self.rank()).filter(|&a| a != axis).collect();
         let wide = self.cast_unchecked(self.dtype().compute());
-        let norms = wide.norm_by(OP, p, others.into(), true)?;
-        // The epsilon is PyTorch's.
-        let factor = norms.add_scalar(1e-7).reciprocal().mul_scalar(maxnorm);
-        let factor = norms.gt_scalar(maxnorm).where_cond(&factor, &factor.constant(1.0.into()))?;
-        wide.mul(&factor)?.to_dtype(self.dtype())
+        let [scaled, norms, scale] = wide.scaled_norm(p, others)?;
+        let has_epsilon = norms.ge(&scale.mul_scalar(1e-4))?;
+        let epsilon = has_epsilon.choose(&scale.mul_scalar(1e-7), &norms.constant(0.0.into()));
+        let is_long = norms.gt(&scale.mul_scalar(maxnorm))?;
+        let divisor = is_long.choose(&norms.add(&epsilon)?, &norms.constant(1.0.into()));
+        let factor = divisor.reciprocal().mul_scalar(maxnorm);
+        is_long.where_cond(&scaled.mul(&factor)?, &wide)?.to_dtype(self.dtype())
     }
 }

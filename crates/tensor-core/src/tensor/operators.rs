@@ -6,12 +6,12 @@ use std::ops;
 use super::Tensor;
 use crate::{base::error::Error, elements::scalar::Scalar, kernels::operators::BinaryOp};
 
-/// A Rust number as the right operand of an operator.
+/// A number as the right operand of an operator: a Rust number, or a [`Scalar`].
 pub trait Number: Into<Scalar> {}
 macro_rules! number {
     ($($t:ty),*) => {$( impl Number for $t {} )*};
 }
-number!(f64, f32, half::f16, half::bf16, i64, i32, u32, u8, usize);
+number!(f64, f32, half::f16, half::bf16, i64, i32, u32, u8, usize, Scalar);
 
 macro_rules! operator {
     ($($trait:ident, $method:ident, $op:ident;)*) => {$(

@@ -295,35 +295,69 @@ impl Tensor {
         interpolation: Interpolation,
         keepdim: bool,
     ) -> Result<Tensor> {
-        self.quantiles_at_by(q, axes.into(), interpolation, keepdim)
+        self.ranked_at("quantiles_at", q, axes.into(), interpolation, keepdim, false)
+    }
+
+    /// [`Tensor::quantiles_at`] of all elements but NaN; NaN if all are NaN. `torch.nanquantile` with a
+    /// tensor.
+    ///
+    /// # Errors
+    /// As [`Tensor::quantiles_at`].
+    #[track_caller]
+    #[doc(alias = "nanquantile")]
+    pub fn nanquantiles_at(
+        &self,
+        q: &Tensor,
+        axes: impl Into<Axes>,
+        interpolation: Interpolation,
+        keepdim: bool,
+    ) -> Result<Tensor> {
+        self.ranked_at("nanquantiles_at", q, axes.into(), interpolation, keepdim, true)
     }
 
     #[track_caller]
-    fn quantiles_at_by(
+    fn ranked_at(
         &self,
+        op: &'static str,
         q: &Tensor,
         axes: Axes,
         interpolation: Interpolation,
         keepdim: bool,
+        skip_nan: bool,
     ) -> Result<Tensor> {
-        const OP: &str = "quantiles_at";
-        Tensor::same_device(OP, &[self, q])?;
-        self.require_float(OP)?;
+        Tensor::same_device(op, &[self, q])?;
+        self.require_float(op)?;
         if q.rank() > 1 || q.dtype() != self.dtype() || q.numel() == 0 {
             let (found, dtype) = (q.shape(), q.dtype());
             let message =
                 format!("quantiles {found} of {dtype}: give one axis of {}, or a number", self.dtype());
-            return Err(Error::invalid(OP, message));
+            return Err(Error::invalid(op, message));
         }
-        let (axes, lines, last) = self.lines_along(OP, &axes)?;
+        let (axes, lines, last) = self.lines_along(op, &axes)?;
         let n = lines.dims()[last];
+        let nan = lines.isnan();
+        // Lines without a result.
+        let (lines, undefined) = if skip_nan {
+            // Zeros in their place keep NaN out of the gradient of q.
+            let undefined = nan.all_axis(last, true)?;
+            (lines.masked_fill(&undefined, 0.0)?, undefined)
+        } else {
+            let undefined = nan.any_axis(last, true)?;
+            (lines, undefined)
+        };
         let sorted = lines.order(last, n, false).0;
         let wide = self.dtype().compute();
-        let rank = q.as_line().cast_unchecked(wide).mul_scalar((n - 1) as f64);
-        let m = rank.numel();
+        let q_line = q.as_line().cast_unchecked(wide);
+        let m = q_line.numel();
         let line: Shape = (0..=last).map(|axis| if axis == last { m } else { 1 }).collect();
         let spread: Shape = lines.dims()[..last].iter().copied().chain([m]).collect();
-        let rank = rank.reshape_unchecked(line);
+        let q_line = q_line.reshape_unchecked(line);
+        let rank = if skip_nan {
+            let numbers = lines.isnan().logical_not().cast_unchecked(wide).sum_axis(last, true)?;
+            q_line.mul(&numbers.sub_scalar(1.0))?
+        } else {
+            q_line.mul_scalar((n - 1) as f64)
+        };
         let at = |rank: Tensor| {
             let index = rank.detach().cast_unchecked(DType::I32).expand_unchecked(spread.clone());
             sorted.gather(last, &index)
@@ -331,7 +365,7 @@ impl Tensor {
         let (below, above) = (rank.floor().detach(), rank.ceil().detach());
         let weight = rank.sub(&below)?.cast_unchecked(self.dtype());
         let value = interpolation.between(at, [below, rank.round(), above], weight)?;
-        let value = value.masked_fill(&lines.isnan().any_axis(last, true)?, f64::NAN)?;
+        let value = value.masked_fill(&undefined, f64::NAN)?;
         let one: Shape = self.shape().reduced(&axes, keepdim);
         let lead = (q.rank() == 1).then_some(m);
         let shape: Shape = lead.into_iter().chain(one.iter().copied()).collect();

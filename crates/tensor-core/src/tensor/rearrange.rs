@@ -391,15 +391,16 @@ impl Tensor {
 
     /// The powers of numbers `[…, n]` along a new last axis of size `columns`: x⁰, x¹, … if
     /// `increasing`, else from the highest to x⁰. `torch.vander` (whose defaults are n columns and
-    /// decreasing powers), also for batches. Integers and bools give i64 (i32 on a device without i64).
+    /// decreasing powers), also for batches. A 0-d tensor is a vector of one number. Integers and bools give
+    /// i64 (i32 on a device without i64).
     ///
     /// # Errors
-    /// A 0-d tensor.
+    /// A result that is too large.
     #[track_caller]
     pub fn vander(&self, columns: usize, increasing: bool) -> Result<Tensor> {
         const OP: &str = "vander";
         if self.rank() == 0 {
-            return Err(Error::invalid(OP, "a scalar has no powers along an axis; use .unsqueeze(0)?"));
+            return self.as_line().vander(columns, increasing);
         }
         let dtype = if self.dtype().is_float() { self.dtype() } else { self.device().int_dtype() };
         let x = self.cast_unchecked(dtype).unsqueeze(-1)?;

@@ -30,9 +30,9 @@ fn i0e(x: f64) -> f64 {
 }
 
 /// The position at which a window of `n` elements ends: the last one, or if `periodic` the one after it,
-/// which is left out.
+/// which is left out. A single element is the middle of its window, periodic or not.
 fn end(n: usize, periodic: bool) -> usize {
-    if periodic { n } else { n.saturating_sub(1) }
+    if periodic && n > 1 { n } else { n.saturating_sub(1) }
 }
 
 /// The window whose element is `at` of its position as a fraction of the end.
@@ -223,20 +223,20 @@ fn window_of_places(
 
 impl Tensor {
     /// The cosine window of `n` elements, half a wave: sin(π·(i + ½) / m) with m = n + 1 if `periodic`,
-    /// else n. In the default dtype (f32) unless `options` has another. `torch.signal.windows.cosine`,
-    /// whose `sym` is not `periodic`.
+    /// else n. A single element is 1. In the default dtype (f32) unless `options` has another.
+    /// `torch.signal.windows.cosine`, whose `sym` is not `periodic`.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
     #[track_caller]
     pub fn cosine_window(n: usize, periodic: bool, options: impl Into<TensorOptions>) -> Result<Tensor> {
-        let waves = PI / (n as f64 + if periodic { 1.0 } else { 0.0 });
+        let waves = PI / (end(n, periodic) as f64 + 1.0);
         window_of_places("cosine_window", n, options.into(), |i| ((i + 0.5) * waves).sin())
     }
 
     /// The exponential window of `n` elements: e^(−|i − c| / τ) around `center` c, by default the
-    /// middle, (n − 1) / 2, or n / 2 if `periodic`. PyTorch's default is τ = 1.
-    /// `torch.signal.windows.exponential`.
+    /// middle, (n − 1) / 2, or n / 2 if `periodic`. A single element is its own middle. PyTorch's default
+    /// is τ = 1. `torch.signal.windows.exponential`.
     ///
     /// # Errors
     /// A τ that is not positive, a center of a window that is not periodic, a dtype that is not
@@ -264,7 +264,7 @@ impl Tensor {
     }
 
     /// The Gaussian window of `n` elements: e^(−(i − c)² / 2σ²) around the middle c, (n − 1) / 2, or n / 2
-    /// if `periodic`. PyTorch's default is σ = 1. `torch.signal.windows.gaussian`.
+    /// if `periodic`. A single element is 1. PyTorch's default is σ = 1. `torch.signal.windows.gaussian`.
     ///
     /// # Errors
     /// A σ that is not positive, a dtype that is not floating-point.
