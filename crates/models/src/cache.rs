@@ -8,10 +8,15 @@
 //!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
+mod texts;
+mod undo;
+
 use std::collections::BTreeMap;
 
 use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
 
+pub(crate) use self::undo::Checkpoint;
+use self::{texts::Texts, undo::Begun};
 use crate::attention::{Masking, attend, causal_mask};
 
 const OP: &str = "KvCache";
@@ -22,6 +27,9 @@ const TAIL_ROWS: usize = 64;
 /// The largest number of tokens that a step puts into the short table. The guesses of a speculation fit; the
 /// scores of a longer step are better computed by [`attend`], for which both tables are copied.
 const SHORT_STEP_TOKENS: usize = 16;
+/// The largest number of positions that a sliding window can always take back: rows of both tables that have
+/// left the window stay until as many follow.
+pub(crate) const MOST_TAKEN_BACK: usize = TAIL_ROWS;
 
 /// The keys and values of one layer: `[N, heads, rows, E]` each.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +80,9 @@ pub struct KvCache {
     /// The tensors `[N, …]` of each recurrent layer, none before its first step.
     states: Vec<Vec<Tensor>>,
     rows: BTreeMap<Option<usize>, Rows>,
-    shared: BTreeMap<Option<usize>, Shared>,
+    /// The step that was begun and has not ended.
+    shared: Begun,
+    texts: Texts,
     len: usize,
     pending: usize,
     pads: Vec<usize>,
@@ -83,8 +93,9 @@ impl KvCache {
     pub fn new(windows: Vec<Option<usize>>) -> KvCache {
         let rows = windows.iter().map(|window| (*window, Rows::default())).collect();
         let layers = vec![LayerCache::default(); windows.len()];
-        let (states, shared) = (Vec::new(), BTreeMap::new());
-        KvCache { windows, layers, states, rows, shared, len: 0, pending: 0, pads: Vec::new() }
+        let (states, shared) = (Vec::new(), Begun::default());
+        let (texts, pads) = (Texts::default(), Vec::new());
+        KvCache { windows, layers, states, rows, shared, texts, len: 0, pending: 0, pads }
     }
 
     /// An empty cache for recurrent layers: those of a model that has no attention.
@@ -165,16 +176,17 @@ impl KvCache {
     /// recurrent layers, whose states cannot go back.
     #[track_caller]
     pub fn truncate(&mut self, len: usize) -> Result<()> {
+        self.abandon_step();
         if len > self.len {
             return Err(Error::invalid(OP, format!("{len} positions of {} cannot stay", self.len)));
         }
-        if !self.states.is_empty() && len < self.len {
-            if len > 0 {
-                let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
-                return Err(Error::invalid(OP, message));
-            }
-            self.clear();
+        if len == 0 {
+            self.forget();
             return Ok(());
+        }
+        if !self.states.is_empty() && len < self.len {
+            let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
+            return Err(Error::invalid(OP, message));
         }
         for (window, rows) in &self.rows {
             let needed = window.map_or(0, |window| (len + 1).saturating_sub(window));
@@ -183,12 +195,7 @@ impl KvCache {
                 return Err(Error::invalid(OP, message));
             }
         }
-        for rows in self.rows.values_mut() {
-            let kept = len - rows.start.min(len);
-            rows.tail = kept.saturating_sub(rows.long);
-            rows.long = rows.long.min(kept);
-        }
-        self.len = len;
+        self.cut(len);
         Ok(())
     }
 
@@ -198,9 +205,8 @@ impl KvCache {
     /// A number that is no row.
     #[track_caller]
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
-        let attended = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?.0.dims()[0]));
-        let batch = attended.or_else(|| self.states.iter().flatten().map(|state| state.dims()[0]).next());
-        if let (Some(batch), Some(row)) = (batch, rows.iter().max())
+        self.abandon_step();
+        if let (Some(batch), Some(row)) = (self.batch(), rows.iter().max())
             && *row >= batch
         {
             return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
@@ -210,14 +216,18 @@ impl KvCache {
             let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
             table.index_select(0, &Tensor::from_vec(index, [rows.len()], &table.device())?)
         };
-        for layer in &mut self.layers {
+        // All are made before any is replaced, so that an error changes nothing.
+        let mut contents = self.contents();
+        for layer in &mut contents.layers {
             for table in [&mut layer.long, &mut layer.tail].into_iter().flatten() {
                 *table = (chosen(&table.0)?, chosen(&table.1)?);
             }
         }
-        for state in self.states.iter_mut().flatten() {
+        for state in contents.states.iter_mut().flatten() {
             *state = chosen(state)?;
         }
+        contents.texts.select(rows, chosen)?;
+        self.restore(contents);
         if !self.pads.is_empty() {
             self.pads = pads;
         }
@@ -227,7 +237,8 @@ impl KvCache {
     /// Prepares a step of `length` tokens: the masks that layers share.
     #[track_caller]
     pub fn begin(&mut self, length: usize, dtype: DType, device: &Device) -> Result<()> {
-        self.shared.clear();
+        self.abandon_step();
+        self.shared.before = Some(self.contents());
         self.pending = length;
         let (len, pads) = (self.len, &self.pads);
         for (&window, rows) in &mut self.rows {
@@ -257,7 +268,7 @@ impl KvCache {
                 };
                 Shared::Whole(masking)
             };
-            self.shared.insert(window, shared);
+            self.shared.masks.insert(window, shared);
         }
         Ok(())
     }
@@ -315,6 +326,7 @@ impl KvCache {
         let (Some(shared), Some(rows)) = (self.shared.get(&window), self.rows.get(&window)) else {
             return Err(Error::invalid(OP, "a step begins with KvCache::begin"));
         };
+        self.check_batch(key.dims().first().copied().unwrap_or(0))?;
         let cache = &mut self.layers[layer];
         match shared {
             Shared::Whole(masking) => {

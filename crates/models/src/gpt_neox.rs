@@ -214,23 +214,10 @@ impl GptNeoX {
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<GptNeoX> {
         GptNeoX::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
     }
-}
 
-impl LanguageModel for GptNeoX {
-    fn device(&self) -> Device {
-        self.gpt_neox.embed_in.weight.device()
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn new_cache(&self) -> KvCache {
-        KvCache::new(vec![None; self.config.num_hidden_layers])
-    }
-
+    /// As [`LanguageModel::hidden`], for keys whose frequencies do not change by this step.
     #[track_caller]
-    fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+    fn step(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let &[_, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
@@ -251,6 +238,31 @@ impl LanguageModel for GptNeoX {
             cache.finish()?;
         }
         self.gpt_neox.final_layer_norm.forward(&x)
+    }
+}
+
+impl LanguageModel for GptNeoX {
+    fn device(&self) -> Device {
+        self.gpt_neox.embed_in.weight.device()
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn new_cache(&self) -> KvCache {
+        KvCache::new(vec![None; self.config.num_hidden_layers])
+    }
+
+    #[track_caller]
+    fn hidden(&self, ids: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor> {
+        match cache {
+            Some(cache) => {
+                let ropes = std::slice::from_ref(&self.rope);
+                cache.step_by_length(ids, ropes, |ids, cache| self.step(ids, Some(cache)))
+            }
+            None => self.step(ids, None),
+        }
     }
 
     #[track_caller]

@@ -162,7 +162,7 @@ impl Rope {
                     .collect()
             }
             Kind::LongRope => {
-                let factors = if length > original { &scaling.long_factor } else { &scaling.short_factor };
+                let factors = if self.is_long(length) { &scaling.long_factor } else { &scaling.short_factor };
                 plain.zip(factors.iter().flatten()).map(|(rate, factor)| rate / factor).collect()
             }
             Kind::Llama3 => {
@@ -178,6 +178,19 @@ impl Rope {
                     .collect()
             }
         }
+    }
+
+    /// Whether texts above some length have other frequencies than texts below: the keys of a cache then have
+    /// to be computed again. (The frequencies of `dynamic` grow with each position; the keys
+    /// keep those with which they were computed, as in `transformers`.)
+    pub(crate) fn has_long_frequencies(&self) -> bool {
+        self.kind == Kind::LongRope
+    }
+
+    /// Whether a text of this length has the frequencies of long texts.
+    pub(crate) fn is_long(&self, length: usize) -> bool {
+        let original = self.scaling.original_max_position_embeddings.unwrap_or(self.context);
+        self.has_long_frequencies() && length > original
     }
 
     /// The pairs of features between which yarn divides frequencies gradually.
@@ -216,7 +229,7 @@ impl Rope {
     }
 
     /// The tables for `length` positions from `first`. With `pads`, row n of a batch begins after that many
-    /// positions of padding, and counts from there.
+    /// positions of padding, and both its positions and its length count from there.
     ///
     /// # Errors
     /// A dtype that the device lacks, or too little memory.
@@ -229,18 +242,20 @@ impl Rope {
         dtype: DType,
         device: &Device,
     ) -> Result<RopeTables> {
-        let rates = self.frequencies(first + length);
         let scale = self.attention_factor();
         let rows: &[usize] = if pads.is_empty() { &[0] } else { pads };
-        let positions = rows.iter().flat_map(|pad| (first..first + length).map(|p| p.saturating_sub(*pad)));
-        let angles: Vec<f64> =
-            positions.flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)).collect();
+        let mut angles: Vec<f64> = Vec::with_capacity(rows.len() * length * self.features / 2);
+        for pad in rows {
+            let rates = self.frequencies((first + length).saturating_sub(*pad));
+            let positions = (first..first + length).map(|at| at.saturating_sub(*pad));
+            angles.extend(positions.flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)));
+        }
         let table = |function: fn(f64) -> f64| -> Result<Tensor> {
             let values: Vec<f64> = angles.iter().map(|&angle| scale * function(angle)).collect();
             let table = Tensor::new(values, (dtype, device))?;
             match pads.is_empty() {
-                true => table.reshape([length, rates.len()]),
-                false => table.reshape([pads.len(), 1, length, rates.len()]),
+                true => table.reshape([length, self.features / 2]),
+                false => table.reshape([pads.len(), 1, length, self.features / 2]),
             }
         };
         Ok(RopeTables { cos: table(f64::cos)?, sin: table(f64::sin)? })

@@ -3,7 +3,7 @@
 use autograd::no_grad;
 use tensor_core::{Error, Result};
 
-use super::{log_sum_exp, table};
+use super::{checked_scores, log_sum_exp, table};
 use crate::LanguageModel;
 
 /// Settings of a beam search, with the names of `transformers`.
@@ -39,7 +39,8 @@ pub struct Beam {
 /// The best continuations of a prompt, best first.
 ///
 /// # Errors
-/// An empty prompt or no beams, or whatever the model reports.
+/// An empty prompt or no beams, logits that are no distribution (see [`Sampler::next`](super::Sampler::next)), or
+/// whatever the model reports.
 #[track_caller]
 pub fn beam_search<M: LanguageModel + ?Sized>(
     model: &M,
@@ -60,7 +61,7 @@ pub fn beam_search<M: LanguageModel + ?Sized>(
         let logits = cache.read(&logits)?;
         let mut next: Vec<(usize, u32, f64)> = Vec::new();
         for (k, logits) in logits.chunks_exact(vocabulary).enumerate() {
-            let scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
+            let scores = checked_scores("beam_search", logits)?;
             let normalizer = log_sum_exp(&scores);
             let of = |(token, score): (usize, f64)| {
                 (k, token as u32, beams[k].log_probability + score - normalizer)

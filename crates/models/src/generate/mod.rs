@@ -27,11 +27,11 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 pub use batch::generate_batch;
 pub use beam::{Beam, BeamConfig, beam_search};
 pub use sampler::{Sampler, SamplingConfig};
-pub(crate) use sampler::{argmax, log_sum_exp};
+pub(crate) use sampler::{argmax, checked_scores, log_sum_exp};
 pub use score::{Perplexity, log_probabilities, perplexity};
 pub use speculative::{Speculation, generate_speculative};
 
-use crate::{KvCache, LanguageModel};
+use crate::{KvCache, LanguageModel, cache::Checkpoint};
 
 const OP: &str = "generate";
 
@@ -71,6 +71,8 @@ pub struct Generation<'a, M: LanguageModel + ?Sized> {
     generated: Vec<u32>,
     /// The tokens that the cache lacks.
     waiting: Vec<u32>,
+    /// The way back to the cache before a step whose token is not chosen yet.
+    step: Option<Checkpoint>,
     finished: bool,
 }
 
@@ -114,6 +116,7 @@ pub fn generate_from<'a, M: LanguageModel + ?Sized>(
         prompt: prompt.to_vec(),
         generated: Vec::new(),
         waiting: prompt.to_vec(),
+        step: None,
         finished: false,
     })
 }
@@ -130,9 +133,26 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     }
 
     /// The cache, and the tokens that it lacks: the last generated one, which a continuation puts before its
-    /// prompt.
-    pub fn into_cache(self) -> (KvCache, Vec<u32>) {
+    /// prompt. After an error, these are the cache before the step that failed and the tokens of that step,
+    /// from which [`generate_from`] tries the step again.
+    pub fn into_cache(mut self) -> (KvCache, Vec<u32>) {
+        self.go_back();
         (self.cache, self.waiting)
+    }
+
+    /// Undoes a step whose token was not chosen: it failed, or its future was dropped.
+    fn go_back(&mut self) {
+        if let Some(before) = self.step.take() {
+            self.cache.go_back(before);
+        }
+    }
+
+    /// The logits after the waiting tokens, which join the cache.
+    #[track_caller]
+    fn advance(&mut self) -> Result<Tensor> {
+        self.go_back();
+        self.step = Some(self.cache.checkpoint(self.waiting.len()));
+        logits_after(self.model, &self.waiting, &mut self.cache)
     }
 
     /// The next token, as the iterator gives it, without blocking: for pages of a browser.
@@ -150,7 +170,7 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
         if self.is_over() {
             return None;
         }
-        let logits = match logits_after(self.model, &self.waiting, &mut self.cache) {
+        let logits = match self.advance() {
             Ok(logits) => logits.to_vec_async::<f32>().await,
             Err(error) => Err(error),
         };
@@ -174,8 +194,9 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     /// The token that follows, by its logits; none if it ends the text.
     #[track_caller]
     fn choose(&mut self, logits: &[f32]) -> Result<Option<Token>> {
-        self.waiting.clear();
         let (id, log_probability) = self.sampler.next(logits, &self.prompt, &self.generated)?;
+        self.step = None;
+        self.waiting.clear();
         self.waiting.push(id);
         if self.config.stop_tokens.contains(&id) {
             return Ok(None);
@@ -192,7 +213,7 @@ impl<M: LanguageModel + ?Sized> Iterator for Generation<'_, M> {
         if self.is_over() {
             return None;
         }
-        let logits = next_logits(self.model, &self.waiting, &mut self.cache);
+        let logits = self.advance().and_then(|logits| logits.to_vec::<f32>());
         self.chosen(logits)
     }
 }

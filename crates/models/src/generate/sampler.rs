@@ -81,20 +81,17 @@ impl Sampler {
     /// `prompt` and `generated` are the tokens before it.
     ///
     /// # Errors
-    /// No logits, or a NaN among them.
+    /// Logits that are no distribution: none at all, NaN or +∞ among them, or −∞ for every token. A logit of −∞
+    /// is a token that cannot follow.
     #[track_caller]
     pub fn next(&mut self, logits: &[f32], prompt: &[u32], generated: &[u32]) -> Result<(u32, f64)> {
-        if logits.is_empty() || logits.iter().any(|logit| logit.is_nan()) {
-            return Err(Error::invalid("Sampler", format!("{} logits, or a NaN among them", logits.len())));
-        }
-        let mut scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
+        let mut scores = checked_scores("Sampler", logits)?;
         let normalizer = log_sum_exp(&scores);
         self.penalize(&mut scores, prompt, generated);
         let chosen = match self.config.temperature {
             0.0 => argmax(&scores),
             temperature => {
-                scores.iter_mut().for_each(|score| *score /= temperature);
-                let candidates = self.candidates(&scores);
+                let candidates = self.candidates(&scores, temperature);
                 self.draw(&candidates)
             }
         };
@@ -126,17 +123,21 @@ impl Sampler {
     }
 
     /// The tokens that the filters leave, most likely first, with their probabilities (not normalized).
-    fn candidates(&self, scores: &[f64]) -> Vec<(usize, f64)> {
+    fn candidates(&self, scores: &[f64], temperature: f64) -> Vec<(usize, f64)> {
         let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // A difference of scores that are equal is 0, also where both are infinite by a penalty.
+        let weight = |score: f64| {
+            if score == greatest { 1.0 } else { ((score - greatest) / temperature).exp() }
+        };
         let mut all: Vec<(usize, f64)> =
-            scores.iter().enumerate().map(|(token, score)| (token, (score - greatest).exp())).collect();
+            scores.iter().enumerate().map(|(token, score)| (token, weight(*score))).collect();
         let descending = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         let SamplingConfig { top_k, top_p, min_p, .. } = self.config;
         if top_k > 0 && top_k < all.len() {
             all.select_nth_unstable_by(top_k - 1, descending);
             all.truncate(top_k);
         }
-        all.retain(|(_, probability)| *probability > 0.0 && *probability >= min_p);
+        all.retain(|(_, probability)| *probability > 0.0);
         all.sort_unstable_by(descending);
         if top_p < 1.0 {
             let total: f64 = all.iter().map(|(_, probability)| probability).sum();
@@ -149,6 +150,8 @@ impl Sampler {
             let kept = kept.count().max(1);
             all.truncate(kept);
         }
+        // The greatest probability is 1.
+        all.retain(|(_, probability)| *probability >= min_p);
         all
     }
 
@@ -180,9 +183,30 @@ pub(crate) fn argmax(scores: &[f64]) -> usize {
     best
 }
 
-/// ln Σ exp(x).
+/// Logits as scores of f64.
+///
+/// # Errors
+/// Logits that are no distribution: none at all, NaN or +∞ among them, or −∞ for every token.
+#[track_caller]
+pub(crate) fn checked_scores(op: &'static str, logits: &[f32]) -> Result<Vec<f64>> {
+    let fault = match logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
+        Some(token) => format!("the logit of token {token} is {}", logits[token]),
+        None if logits.is_empty() => "there are no logits".into(),
+        None if logits.iter().all(|logit| *logit == f32::NEG_INFINITY) => {
+            format!("all {} logits are -inf, so that no token can follow", logits.len())
+        }
+        None => return Ok(logits.iter().map(|&logit| f64::from(logit)).collect()),
+    };
+    let message = format!("{fault}: a token is chosen from finite logits, or -inf for tokens that cannot follow");
+    Err(Error::invalid(op, message))
+}
+
+/// ln Σ exp(x); −∞ if all are.
 pub(crate) fn log_sum_exp(scores: &[f64]) -> f64 {
     let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if greatest.is_infinite() {
+        return greatest;
+    }
     greatest + scores.iter().map(|score| (score - greatest).exp()).sum::<f64>().ln()
 }
 
@@ -212,7 +236,26 @@ mod tests {
         // 0.4 + 0.3 reaches 0.6; the third is no longer needed.
         assert_eq!(counts(SamplingConfig { top_p: 0.6, ..warm.clone() }, &logits)[..2], [0, 0]);
         // At least 0.6 of 0.4.
-        assert_eq!(counts(SamplingConfig { min_p: 0.6, ..warm }, &logits)[..2], [0, 0]);
+        assert_eq!(counts(SamplingConfig { min_p: 0.6, ..warm.clone() }, &logits)[..2], [0, 0]);
+        // 0.4 and 0.3 are needed for 0.55 of all, also where the six others are below half of 0.4.
+        let logits: Vec<f32> = [0.4f32, 0.3].into_iter().chain([0.05; 6]).map(f32::ln).collect();
+        let found = counts(SamplingConfig { top_p: 0.55, min_p: 0.5, ..warm }, &logits);
+        assert!(found[1] > 1500 && found[0] + found[1] == 4000, "{found:?}");
+    }
+
+    #[test]
+    fn a_temperature_of_any_size_has_probabilities() {
+        let logits = [1.0, 3.0, 3.0, f32::NEG_INFINITY, -80.0];
+        for temperature in [5e-324, 1e-308, 1e-30] {
+            let found = counts(SamplingConfig { temperature, ..Default::default() }, &logits);
+            assert!(found[1] > 1800 && found[1] + found[2] == 4000, "{temperature}: {found:?}");
+        }
+        let found = counts(SamplingConfig { temperature: 1e308, ..Default::default() }, &logits);
+        assert!(found[3] == 0 && [0, 1, 2, 4].iter().all(|&k| found[k] > 800), "{found:?}");
+        // A penalty takes the greatest score past the range.
+        let penalty = SamplingConfig { temperature: 1.0, repetition_penalty: 1e-308, ..Default::default() };
+        let next = |seen: &[u32]| Sampler::new(&penalty).unwrap().next(&logits, &[], seen).unwrap().0;
+        assert_eq!(next(&[0]), 0);
     }
 
     #[test]
@@ -236,6 +279,25 @@ mod tests {
         ] {
             assert!(Sampler::new(&config).is_err());
         }
-        assert!(Sampler::new(&SamplingConfig::default()).unwrap().next(&[f32::NAN], &[], &[]).is_err());
+    }
+
+    #[test]
+    fn logits_that_are_no_distribution_are_refused() {
+        let (least, most) = (f32::NEG_INFINITY, f32::INFINITY);
+        for (logits, message) in [
+            (&[0.0, f32::NAN] as &[f32], "the logit of token 1 is NaN"),
+            (&[0.0, 1.0, most, most], "the logit of token 2 is inf"),
+            (&[least, least], "all 2 logits are -inf"),
+            (&[], "no logits"),
+        ] {
+            for temperature in [0.0, 1.0] {
+                let config = SamplingConfig { temperature, ..Default::default() };
+                let error = Sampler::new(&config).unwrap().next(logits, &[], &[]).unwrap_err().to_string();
+                assert!(error.contains(message), "{error}");
+            }
+        }
+        let (token, log_probability) =
+            Sampler::new(&SamplingConfig::default()).unwrap().next(&[least, 2.0], &[], &[]).unwrap();
+        assert_eq!((token, log_probability), (1, 0.0));
     }
 }

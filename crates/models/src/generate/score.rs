@@ -2,13 +2,14 @@
 
 use tensor_core::{Error, Result};
 
-use super::{all_logits, log_sum_exp};
+use super::{all_logits, checked_scores, log_sum_exp};
 use crate::LanguageModel;
 
 /// The logarithm of the probability of each token after the first, given those before it.
 ///
 /// # Errors
-/// Fewer than two tokens, a token that the model does not know, or whatever the model reports.
+/// Fewer than two tokens, a token that the model does not know, logits that are no distribution (see
+/// [`Sampler::next`](super::Sampler::next)), or whatever the model reports.
 #[track_caller]
 pub fn log_probabilities<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32]) -> Result<Vec<f64>> {
     if tokens.len() < 2 {
@@ -21,10 +22,10 @@ pub fn log_probabilities<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32]) -
     let logits = all_logits(model, tokens, None)?;
     let each = logits.chunks_exact(vocabulary).zip(&tokens[1..]);
     let of = |(logits, token): (&[f32], &u32)| {
-        let scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
-        scores[*token as usize] - log_sum_exp(&scores)
+        let scores = checked_scores("log_probabilities", logits)?;
+        Ok(scores[*token as usize] - log_sum_exp(&scores))
     };
-    Ok(each.map(of).collect())
+    each.map(of).collect()
 }
 
 /// The result of [`perplexity`].

@@ -4,8 +4,10 @@
 
 use tensor_core::{Error, Result};
 
-use super::{all_logits, argmax, next_logits};
-use crate::LanguageModel;
+use super::{all_logits, argmax, checked_scores, next_logits};
+use crate::{LanguageModel, cache::MOST_TAKEN_BACK};
+
+const OP: &str = "generate_speculative";
 
 /// The tokens of [`generate_speculative`], and how many guesses were right.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,10 +22,12 @@ pub struct Speculation {
 
 /// The most likely continuation of `model`, the same as [`generate`](super::generate) gives without a
 /// temperature, with the help of a smaller `draft` model for the same tokens, which guesses `guesses` tokens
-/// at a time.
+/// at a time: at most 64, which a cache with a sliding window can take back, and no more than the text still
+/// needs.
 ///
 /// # Errors
-/// An empty prompt, no guesses, models with different vocabularies.
+/// An empty prompt, no guesses, models with different vocabularies, logits that are no distribution (see
+/// [`Sampler::next`](super::Sampler::next)).
 #[track_caller]
 pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized>(
     model: &M,
@@ -41,18 +45,20 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
             prompt.len(),
             draft.vocab_size()
         );
-        return Err(Error::invalid("generate_speculative", message));
+        return Err(Error::invalid(OP, message));
     }
     let (mut cache, mut draft_cache) = (model.new_cache(), draft.new_cache());
     let mut found = Speculation { tokens: Vec::new(), guessed: 0, accepted: 0 };
     let mut text = prompt.to_vec();
-    let best = |logits: &[f32]| argmax(&logits.iter().map(|&x| f64::from(x)).collect::<Vec<_>>()) as u32;
+    let best = |logits: &[f32]| Ok(argmax(&checked_scores(OP, logits)?) as u32);
     while found.tokens.len() < max_new_tokens {
+        // The model adds a token of its own to those that it takes.
+        let guesses = guesses.min(MOST_TAKEN_BACK).min(max_new_tokens - found.tokens.len() - 1);
         let mut guessed: Vec<u32> = Vec::with_capacity(guesses);
         for _ in 0..guesses {
             let known = draft_cache.len();
             let new: Vec<u32> = text.iter().chain(&guessed).skip(known).copied().collect();
-            guessed.push(best(&next_logits(draft, &new, &mut draft_cache)?));
+            guessed.push(best(&next_logits(draft, &new, &mut draft_cache)?)?);
         }
         found.guessed += guesses;
         let known = cache.len();
@@ -60,7 +66,7 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
         let logits = all_logits(model, &tokens, Some(&mut cache))?;
         // The rows that predict the guesses and one more token are the last.
         let rows: Vec<&[f32]> = logits.chunks_exact(vocabulary).skip(tokens.len() - guesses - 1).collect();
-        let wanted: Vec<u32> = rows.into_iter().map(best).collect();
+        let wanted = rows.into_iter().map(best).collect::<Result<Vec<u32>>>()?;
         let right = guessed.iter().zip(&wanted).take_while(|(guess, wanted)| guess == wanted).count();
         found.accepted += right;
         for &token in &wanted[..=right] {

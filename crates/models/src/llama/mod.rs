@@ -394,23 +394,10 @@ impl Llama {
     pub fn config(&self) -> &LlamaConfig {
         &self.config
     }
-}
 
-impl LanguageModel for Llama {
-    fn device(&self) -> Device {
-        self.model.embed_tokens.weight.device()
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size
-    }
-
-    fn new_cache(&self) -> KvCache {
-        KvCache::new(self.windows.clone())
-    }
-
+    /// As [`LanguageModel::hidden`], for keys whose frequencies do not change by this step.
     #[track_caller]
-    fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+    fn step(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let &[_, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
@@ -446,6 +433,28 @@ impl LanguageModel for Llama {
             cache.finish()?;
         }
         self.model.norm.forward(&x)
+    }
+}
+
+impl LanguageModel for Llama {
+    fn device(&self) -> Device {
+        self.model.embed_tokens.weight.device()
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn new_cache(&self) -> KvCache {
+        KvCache::new(self.windows.clone())
+    }
+
+    #[track_caller]
+    fn hidden(&self, ids: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor> {
+        match cache {
+            Some(cache) => cache.step_by_length(ids, &self.ropes, |ids, cache| self.step(ids, Some(cache))),
+            None => self.step(ids, None),
+        }
     }
 
     #[track_caller]

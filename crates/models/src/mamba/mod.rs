@@ -303,12 +303,12 @@ impl LanguageModel for Mamba {
 
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        let &[_, length] = ids.dims() else {
+        let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
         let mut x = self.backbone.embeddings.forward(ids)?;
         let dtype = x.dtype();
-        let mask = padding_mask(cache.as_deref_mut(), length, dtype, &ids.device())?;
+        let mask = padding_mask(cache.as_deref_mut(), [batch, length], dtype, &ids.device())?;
         if self.config.residual_in_fp32 {
             x = x.to_dtype(DType::F32)?;
         }

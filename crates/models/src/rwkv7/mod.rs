@@ -185,14 +185,14 @@ impl LanguageModel for Rwkv7 {
 
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        let &[_, length] = ids.dims() else {
+        let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
         if length == 0 {
             return Err(Error::invalid(OP, "no tokens"));
         }
         let mut x = self.model.embeddings.forward(ids)?;
-        let mask = padding_mask(cache.as_deref_mut(), length, x.dtype(), &ids.device())?;
+        let mask = padding_mask(cache.as_deref_mut(), [batch, length], x.dtype(), &ids.device())?;
         let mut first_value = None;
         for (k, layer) in self.model.layers.iter().enumerate() {
             let mut states = match &cache {

@@ -6,12 +6,15 @@ use serde_json::{Value as Json, json};
 use tensor_core::{Result, file::file_error};
 use weights::{GgufValue, WeightFile};
 
+use super::tokenizer::DEFAULT_TEMPLATE;
+
 /// The content of the metadata.
 pub(super) struct Found {
     pub(super) document: Json,
-    pub(super) bos: Option<String>,
-    pub(super) eos: Option<String>,
-    pub(super) template: Option<String>,
+    /// Special tokens by the names that chat templates use.
+    pub(super) special: Vec<(&'static str, String)>,
+    /// Chat templates by their names.
+    pub(super) templates: Vec<(String, String)>,
     /// How SentencePiece's pieces are joined, if the tokens are pieces.
     pub(super) pieces: Option<Pieces>,
 }
@@ -96,8 +99,20 @@ pub(super) fn read(file: &WeightFile) -> Result<Found> {
     document["version"] = json!("1.0");
     document["added_tokens"] = json!(added);
     document["post_processor"] = surrounded(before.as_deref(), after.as_deref(), tokens);
-    let template = text("chat_template").map(str::to_string);
-    Ok(Found { document, bos, eos, template, pieces })
+    let known = [
+        ("unk_token", token("ggml.unknown_token_id")),
+        ("sep_token", token("ggml.seperator_token_id")),
+        ("pad_token", token("ggml.padding_token_id")),
+        ("bos_token", bos),
+        ("eos_token", eos),
+    ];
+    let special = known.into_iter().filter_map(|(name, token)| Some((name, token?))).collect();
+    let named = metadata.iter().filter_map(|(key, value)| {
+        let name = key.strip_prefix("tokenizer.chat_template")?;
+        let name = if name.is_empty() { DEFAULT_TEMPLATE } else { name.strip_prefix('.')? };
+        Some((name.to_string(), value.as_str()?.to_string()))
+    });
+    Ok(Found { document, special, templates: named.collect(), pieces })
 }
 
 /// Tokens before and after each text.

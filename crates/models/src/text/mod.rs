@@ -2,9 +2,11 @@
 
 mod chat;
 mod from_gguf;
+mod jinja;
 mod stream;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
+pub use jinja::Limits as TemplateLimits;
 pub use stream::{TextDecoder, TextGeneration, TextOptions, generate_text};
 pub use tokenizer::{Encoded, Tokenizer};

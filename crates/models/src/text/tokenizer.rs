@@ -1,13 +1,14 @@
 //! [`Tokenizer`]: Hugging Face's tokenizers from `tokenizer.json`, or from the metadata of a GGUF file.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::OnceLock,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use tensor_core::{
     Device, Error, Result, Tensor,
@@ -16,11 +17,18 @@ use tensor_core::{
 use weights::WeightFile;
 
 use super::{
-    ChatTemplate, Message,
+    ChatTemplate, Message, chat,
     from_gguf::{self, Pieces},
 };
 
 const OP: &str = "Tokenizer";
+/// The name of the chat template that is used unless another is chosen.
+pub(super) const DEFAULT_TEMPLATE: &str = "default";
+/// The name of the template for conversations with tools, where there is one.
+const TOOLS_TEMPLATE: &str = "tool_use";
+/// The special tokens that a chat template may name.
+const SPECIAL_TOKENS: &[&str] =
+    &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// A text as tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,9 +59,11 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same, for which special tokens in a text are ordinary words. Made when it is needed.
     plain: OnceLock<tokenizers::Tokenizer>,
-    template: Option<ChatTemplate>,
-    bos: Option<String>,
-    eos: Option<String>,
+    /// The chat templates by their names. A source that is not valid is an error when it is used, since all but
+    /// conversations work without it.
+    templates: BTreeMap<String, Result<ChatTemplate>>,
+    /// Special tokens by the names that chat templates use.
+    special: Vec<(&'static str, String)>,
     end_tokens: Vec<u32>,
     /// How SentencePiece's pieces are joined, if the tokens are pieces of a GGUF file.
     pieces: Option<Pieces>,
@@ -126,15 +136,17 @@ impl Tokenizer {
         }
         let plain = OnceLock::new();
         let end_tokens = Vec::new();
-        Ok(Tokenizer { inner, plain, template: None, bos: None, eos: None, end_tokens, pieces: None })
+        let (templates, special) = (BTreeMap::new(), Vec::new());
+        Ok(Tokenizer { inner, plain, templates, special, end_tokens, pieces: None })
     }
 
     /// The tokenizer of a folder: `tokenizer.json`, and, where they are there, the special tokens of
-    /// `tokenizer_config.json`, the end tokens of `generation_config.json`, and the chat template of either
-    /// `chat_template.jinja` or `tokenizer_config.json`. A path of a GGUF file works too.
+    /// `tokenizer_config.json`, the end tokens of `generation_config.json`, and the chat template of the first of
+    /// `chat_template.jinja`, `tokenizer_config.json` (one, or a list with names) and `chat_template.json`; further
+    /// ones are in the folder `additional_chat_templates`. A path of a GGUF file works too.
     ///
     /// # Errors
-    /// A `File` error that names the file.
+    /// A `File` error that names the file. A chat template that is not valid is an error of [`Tokenizer::chat`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let folder = path.as_ref();
@@ -146,14 +158,11 @@ impl Tokenizer {
         let made = Tokenizer::from_json(&document);
         let mut tokenizer = made.map_err(|error| file_error(&path, error.to_string()))?;
         let config = json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-        tokenizer.bos = token_text(config.get("bos_token"));
-        tokenizer.eos = token_text(config.get("eos_token"));
-        let mut template = config.get("chat_template").and_then(Json::as_str).map(str::to_string);
-        let path = folder.join("chat_template.jinja");
-        if path.exists() {
-            template = Some(read_regular_text(&path)?);
+        let token = |name: &&'static str| Some((*name, token_text(config.get(*name))?));
+        tokenizer.special = SPECIAL_TOKENS.iter().filter_map(token).collect();
+        for (name, source) in folder_templates(folder, &config)? {
+            tokenizer.templates.insert(name, ChatTemplate::new(&source));
         }
-        tokenizer.template = template.map(|text| ChatTemplate::new(&text)).transpose()?;
         let generation = json(&folder.join("generation_config.json"))?.unwrap_or_default();
         let ends = match generation.get("eos_token_id") {
             Some(Json::Array(all)) => all.iter().filter_map(Json::as_u64).collect(),
@@ -168,22 +177,24 @@ impl Tokenizer {
     /// The tokenizer and the chat template in the metadata of a GGUF file.
     ///
     /// # Errors
-    /// A `File` error for a file without a tokenizer, or with one of a kind that is not known.
+    /// A `File` error for a file without a tokenizer, or with one of a kind that is not known. A chat template that
+    /// is not valid is an error of [`Tokenizer::chat`].
     #[track_caller]
     pub fn from_gguf(file: &WeightFile) -> Result<Tokenizer> {
         let found = from_gguf::read(file)?;
         let made = Tokenizer::from_json(found.document.to_string().as_bytes());
         let mut tokenizer = made.map_err(|error| file_error(file.path(), error.to_string()))?;
         tokenizer.pieces = found.pieces;
-        tokenizer.bos = found.bos;
-        tokenizer.eos = found.eos;
-        tokenizer.template = found.template.map(|text| ChatTemplate::new(&text)).transpose()?;
+        tokenizer.special = found.special;
+        let made = |(name, source): (String, String)| (name, ChatTemplate::new(&source));
+        tokenizer.templates = found.templates.into_iter().map(made).collect();
         tokenizer.add_end_token();
         Ok(tokenizer)
     }
 
     fn add_end_token(&mut self) {
-        let end = self.eos.as_deref().and_then(|eos| self.inner.token_to_id(eos));
+        let eos = self.special.iter().find(|(name, _)| *name == "eos_token");
+        let end = eos.and_then(|(_, eos)| self.inner.token_to_id(eos));
         if let Some(end) = end.filter(|end| !self.end_tokens.contains(end)) {
             self.end_tokens.push(end);
         }
@@ -303,28 +314,92 @@ impl Tokenizer {
         &self.end_tokens
     }
 
-    /// The model's chat template.
+    /// The model's chat template, if it has one that is valid.
     pub fn template(&self) -> Option<&ChatTemplate> {
-        self.template.as_ref()
+        self.template_named(DEFAULT_TEMPLATE)
+    }
+
+    /// The model's chat template of some name, such as `tool_use` or `rag`, if it has one that is valid.
+    pub fn template_named(&self, name: &str) -> Option<&ChatTemplate> {
+        self.templates.get(name)?.as_ref().ok()
     }
 
     /// Replaces the chat template.
     pub fn set_template(&mut self, template: ChatTemplate) {
-        self.template = Some(template);
+        self.templates.insert(DEFAULT_TEMPLATE.into(), Ok(template));
     }
 
     /// A conversation as the text that the model was trained on. With `add_generation_prompt` it ends where
     /// the answer begins. Encode it without special tokens.
     ///
     /// # Errors
-    /// No chat template, or one that refuses the messages.
+    /// No chat template, one that is not valid, or one that refuses the messages.
     #[track_caller]
     pub fn chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let Some(template) = &self.template else {
-            return Err(Error::invalid(OP, "this tokenizer has no chat template; give one by set_template"));
-        };
-        template.render(messages, add_generation_prompt, self.bos.as_deref(), self.eos.as_deref())
+        self.chat_with(messages, add_generation_prompt, &BTreeMap::<String, Json>::new())
     }
+
+    /// As [`Tokenizer::chat`], with further variables of the template (a map or a structure): `tools`, `documents`,
+    /// or what the template of a model knows, such as `enable_thinking`. With tools, the template `tool_use` is
+    /// taken if there is one.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::chat`], and variables that are no map.
+    #[track_caller]
+    pub fn chat_with(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        variables: &impl Serialize,
+    ) -> Result<String> {
+        let special: Vec<(&str, &str)> = self.special.iter().map(|(name, token)| (*name, token.as_str())).collect();
+        let mut all = chat::conversation(messages, add_generation_prompt, &special)?;
+        all.extend(chat::given(variables)?);
+        let for_tools = self.templates.get(TOOLS_TEMPLATE).filter(|_| all.has("tools"));
+        match for_tools.or_else(|| self.templates.get(DEFAULT_TEMPLATE)) {
+            Some(Ok(template)) => template.rendered(&all),
+            Some(Err(error)) => Err(Error::invalid(OP, format!("the chat template cannot be used: {error}"))),
+            None => {
+                let names: Vec<&str> = self.templates.keys().map(String::as_str).collect();
+                let others = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
+                let message = format!("this tokenizer has no chat template{others}; give one by set_template");
+                Err(Error::invalid(OP, message))
+            }
+        }
+    }
+}
+
+/// The chat templates of a folder: names and sources.
+#[track_caller]
+fn folder_templates(folder: &Path, config: &Json) -> Result<BTreeMap<String, String>> {
+    let mut templates = BTreeMap::new();
+    let older = json(&folder.join("chat_template.json"))?.unwrap_or_default();
+    for field in [older.get("chat_template"), config.get("chat_template")].into_iter().flatten() {
+        if let Some(source) = field.as_str() {
+            templates.insert(DEFAULT_TEMPLATE.to_string(), source.to_string());
+        }
+        for entry in field.as_array().into_iter().flatten() {
+            let text = |key: &str| entry.get(key).and_then(Json::as_str).map(str::to_string);
+            templates.extend(text("name").zip(text("template")));
+        }
+    }
+    let read = |path: &Path| match fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) => Err(file_error(path, format!("cannot be read: {error}"))),
+    };
+    for entry in fs::read_dir(folder.join("additional_chat_templates")).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if let (Some(name), Some("jinja")) =
+            (path.file_stem().and_then(|name| name.to_str()), path.extension().and_then(|end| end.to_str()))
+        {
+            templates.insert(name.to_string(), read(&path)?);
+        }
+    }
+    let path = folder.join("chat_template.jinja");
+    if path.exists() {
+        templates.insert(DEFAULT_TEMPLATE.to_string(), read(&path)?);
+    }
+    Ok(templates)
 }
 
 /// The result of a call of the crate `tokenizers`. It panics at documents whose parts contradict themselves,

@@ -55,6 +55,75 @@ fn a_cache_gives_the_tokens_of_whole_texts() {
     }
 }
 
+/// The tokens that `transformers` generates after `[9]`, with a cache: the text passes its original context of 8
+/// tokens, from which on the keys of all positions have other frequencies.
+const LONG: &[u32] = &[2, 6, 12, 17, 6, 4, 0, 34, 7, 14, 10, 5, 30, 14, 5, 10];
+
+#[test]
+fn a_text_that_passes_the_original_context_is_computed_again() {
+    for device in devices() {
+        let model = model("phi3_longrope", &device);
+        assert_eq!(ids(generate(&model, &[9], &most_likely(16)).unwrap()), LONG, "on {device}");
+        // Each row passes it on its own, whatever its padding.
+        let prompts = [PROMPT.to_vec(), vec![9], vec![30, 31, 32, 33, 34, 35, 36], (3..15).collect()];
+        let found = generate_batch(&model, &prompts, &most_likely(8)).unwrap();
+        for (prompt, found) in prompts.iter().zip(found) {
+            assert_eq!(found, without_cache(&model, prompt, 8), "{prompt:?} on {device}");
+        }
+    }
+    let model = model("phi3_longrope", &backend_cpu::cpu());
+    let text: Vec<i32> = [9].into_iter().chain(LONG.iter().map(|&id| id as i32)).collect();
+    let text = Tensor::from_vec(text, [1, 17], &model.device()).unwrap();
+    let mut cache = model.new_cache();
+    let step = |cache: &mut KvCache, from: usize, to: usize| {
+        let found = model.next_logits(&text.narrow(1, from, to - from).unwrap(), cache).unwrap();
+        let alone = model.forward(&text.narrow(1, 0, to).unwrap()).unwrap().select(1, -1).unwrap();
+        let what = format!("the logits at {to}");
+        taper_testing::assert_close(&floats(&found), &floats(&alone), (1e-4, 1e-4), &what);
+    };
+    // Guesses that are taken back make the text short again.
+    for (from, to) in [(0, 3), (3, 7), (7, 11), (11, 12)] {
+        step(&mut cache, from, to);
+    }
+    cache.truncate(6).unwrap();
+    for (from, to) in [(6, 7), (7, 8), (8, 9), (9, 17)] {
+        step(&mut cache, from, to);
+    }
+    // Beams take their texts with them.
+    let mut cache = model.new_cache();
+    let two = Tensor::concat(&[&text, &text.flip(&[1]).unwrap()], 0).unwrap();
+    let _ = model.next_logits(&two.narrow(1, 0, 7).unwrap(), &mut cache).unwrap();
+    cache.select(&[1, 0, 1]).unwrap();
+    let three = two.index_select(0, &Tensor::new([1i32, 0, 1], &model.device()).unwrap()).unwrap();
+    let found = model.next_logits(&three.narrow(1, 7, 4).unwrap(), &mut cache).unwrap();
+    let alone = model.forward(&three.narrow(1, 0, 11).unwrap()).unwrap().select(1, -1).unwrap();
+    taper_testing::assert_close(&floats(&found), &floats(&alone), (1e-4, 1e-4), "beams");
+    // A step that fails where the text is computed again leaves the cache as it was.
+    let mut cache = model.new_cache();
+    step(&mut cache, 0, 6);
+    let strange = Tensor::new([[3i32, 400, 5]], &model.device()).unwrap();
+    assert!(model.next_logits(&strange, &mut cache).is_err());
+    assert_eq!(cache.len(), 6);
+    step(&mut cache, 6, 10);
+}
+
+/// The same frequencies in a model of another family.
+#[test]
+fn long_texts_of_gpt_neox_are_computed_again() {
+    let fixture = Fixture::open("gpt_neox");
+    let path = fixture.folder().join("config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["rope_parameters"] = serde_json::json!({
+        "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+        "original_max_position_embeddings": 8, "short_factor": [1.0, 1.1], "long_factor": [2.0, 4.0],
+    });
+    std::fs::write(&path, config.to_string()).unwrap();
+    let model = load_language_model(fixture.folder(), &backend_cpu::cpu()).unwrap();
+    let found = ids(generate(&*model, PROMPT, &most_likely(16)).unwrap());
+    assert_eq!(found, without_cache(&*model, PROMPT, 16));
+}
+
 #[test]
 fn both_tables_of_a_cache_are_merged_when_one_is_full() {
     let device = backend_cpu::cpu();
@@ -202,6 +271,23 @@ fn speculation_gives_the_most_likely_tokens() {
     }
 }
 
+/// Rejected guesses come back from a window, and no guess is past the end of the text.
+#[test]
+fn speculation_with_many_guesses_stays_in_the_window() {
+    let device = backend_cpu::cpu();
+    let (large, small) = (model("mistral", &device), model("llama", &device));
+    let expected = ids(generate(&large, PROMPT, &most_likely(90)).unwrap());
+    for (draft, guesses) in [(&large, 70), (&small, 70), (&small, usize::MAX)] {
+        let found = generate_speculative(&large, draft, PROMPT, guesses, 90, &[]).unwrap();
+        assert_eq!(found.tokens, expected, "{guesses} guesses");
+    }
+    let positions = load_language_model(Fixture::open("gpt2").folder(), &device).unwrap();
+    let most = 64 - PROMPT.len() + 1;
+    let expected = ids(generate(&*positions, PROMPT, &most_likely(most)).unwrap());
+    let found = generate_speculative(&*positions, &*positions, PROMPT, 9, most, &[]).unwrap();
+    assert_eq!((found.tokens, found.accepted), (expected, found.guessed));
+}
+
 #[test]
 fn beams_are_the_most_likely_texts() {
     let device = backend_cpu::cpu();
@@ -345,5 +431,123 @@ fn awaited_tokens_are_those_of_the_iterator() {
         }
         assert_eq!(found, expected);
         assert!(pollster::block_on(tokens.next_async()).is_none());
+    }
+}
+
+/// After an error a generation is where it was before the step that failed.
+#[test]
+fn a_generation_goes_on_after_an_error() {
+    let device = backend_cpu::logical(7).unwrap();
+    let cases = [("llama", 5), ("mistral", 5), ("mistral", 200), ("mamba", 5), ("rwkv7", 5)];
+    for ((name, first), awaited) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+        let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
+        let prompt: Vec<u32> = (0..first).map(|k| 3 + (7 * k * k + k) % 37).collect();
+        let expected = ids(generate(&*model, &prompt, &most_likely(9)).unwrap());
+        // The first step of a text, a step of one token, and a step of many after a cache.
+        for (before, size) in [(0, 1), (3, 1), (3, 100)] {
+            let mut tokens = generate(&*model, &prompt, &most_likely(9)).unwrap();
+            assert_eq!(ids(tokens.by_ref().take(before)), expected[..before]);
+            let (expected, mut tokens) = match size {
+                1 => (expected[before..].to_vec(), tokens),
+                _ => {
+                    let (cache, waiting) = tokens.into_cache();
+                    let more: Vec<u32> = waiting.into_iter().chain((0..size).map(|k| 3 + k % 30)).collect();
+                    let again = generate_from(&*model, cache.clone(), &more, &most_likely(6)).unwrap();
+                    (ids(again), generate_from(&*model, cache, &more, &most_likely(6)).unwrap())
+                }
+            };
+            device.set_memory_limit(1).unwrap();
+            let failed = match awaited {
+                true => pollster::block_on(tokens.next_async()),
+                false => tokens.next(),
+            };
+            device.set_memory_limit(None).unwrap();
+            assert!(failed.unwrap().is_err(), "{name} has memory");
+            let (cache, waiting) = tokens.into_cache();
+            let count = expected.len();
+            let found = ids(generate_from(&*model, cache, &waiting, &most_likely(count)).unwrap());
+            assert_eq!(found, expected, "{name} after {before} tokens and {size} more");
+        }
+    }
+}
+
+/// A future that is dropped has not chosen its token.
+#[test]
+fn a_generation_goes_on_after_a_dropped_future() {
+    let model = model("llama", &backend_cpu::cpu());
+    let expected = ids(generate(&model, PROMPT, &most_likely(6)).unwrap());
+    let mut tokens = generate(&model, PROMPT, &most_likely(6)).unwrap();
+    let mut found = Vec::new();
+    for _ in 0..6 {
+        let mut step = Box::pin(tokens.next_async());
+        let waker = std::task::Waker::noop();
+        let ready = std::future::Future::poll(step.as_mut(), &mut std::task::Context::from_waker(waker));
+        drop(step);
+        match ready {
+            std::task::Poll::Ready(token) => found.push(token.unwrap().unwrap().id),
+            std::task::Poll::Pending => found.push(tokens.next().unwrap().unwrap().id),
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+/// A step that a model refuses in its middle leaves its cache as it was.
+#[test]
+fn a_step_that_fails_leaves_the_cache_as_it_was() {
+    let device = backend_cpu::cpu();
+    for name in ["llama", "mistral", "gpt2", "gpt_neox", "mamba", "rwkv7"] {
+        let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
+        let text: Vec<i32> = (0..60).map(|k| 3 + (7 * k * k + k) % 37).collect();
+        let text = Tensor::from_vec(text, [1, 60], &device).unwrap();
+        let expected = floats(&model.forward(&text).unwrap());
+        let mut cache = model.new_cache();
+        let two = Tensor::new([[5i32, 6], [7, 8]], &device).unwrap();
+        let many = Tensor::ones([2, 20], (tensor_core::DType::I32, &device)).unwrap();
+        for (from, to) in [(0, 20), (20, 21), (21, 30), (30, 60)] {
+            if from > 0 {
+                for step in [&two, &two.narrow(1, 0, 1).unwrap(), &many] {
+                    let error = model.next_logits(step, &mut cache).unwrap_err().to_string();
+                    assert!(error.contains("a step of 2 texts for a cache of 1"), "{name}: {error}");
+                    // The number of positions is no reason to be refused later.
+                    assert_eq!(cache.len(), from);
+                }
+                // Floats are no tokens; positions past the last are none either.
+                assert!(model.next_logits(&Tensor::ones([1, 3], &device).unwrap(), &mut cache).is_err());
+                let far = Tensor::ones([1, 5], (tensor_core::DType::I32, &device)).unwrap();
+                let far = far.mul_scalar(1e6);
+                assert!(model.next_logits(&far, &mut cache).and_then(|x| x.to_f64_vec()).is_err());
+                if cache.len() > from {
+                    if name == "mamba" || name == "rwkv7" {
+                        cache.truncate(0).unwrap();
+                        let _ = model.next_logits(&text.narrow(1, 0, from).unwrap(), &mut cache).unwrap();
+                    } else {
+                        cache.truncate(from).unwrap();
+                    }
+                }
+            }
+            let found = model.next_logits(&text.narrow(1, from, to - from).unwrap(), &mut cache).unwrap();
+            let what = format!("{name}: the logits at {to}");
+            taper_testing::assert_close(
+                &floats(&found),
+                &expected[(to - 1) * 40..to * 40],
+                (1e-4, 1e-4),
+                &what,
+            );
+        }
+        if name == "gpt2" {
+            let error = model.next_logits(&text.narrow(1, 0, 5).unwrap(), &mut cache).unwrap_err().to_string();
+            assert!(error.contains("65 tokens, of at most 64"), "{error}");
+            let found = model.next_logits(&text.narrow(1, 0, 4).unwrap(), &mut cache).unwrap();
+            let whole = Tensor::concat(&[&text, &text.narrow(1, 0, 4).unwrap()], 1).unwrap();
+            let expected = floats(&model.forward(&whole).unwrap().select(1, -1).unwrap());
+            taper_testing::assert_close(&floats(&found), &expected, (1e-4, 1e-4), "after too many positions");
+        }
+        // The padding says how many texts there are before the first step.
+        let mut cache = model.new_cache();
+        cache.set_pads(vec![0, 1, 2]).unwrap();
+        let error = model.next_logits(&two, &mut cache).unwrap_err().to_string();
+        assert!(error.contains("a step of 2 texts for a cache of 3"), "{name}: {error}");
+        cache.truncate(0).unwrap();
+        assert_eq!(cache.pads(), [0, 1, 2]);
     }
 }
