@@ -188,10 +188,8 @@ impl Image {
             return Err(failed(&"it has no pixels"));
         }
         // The pixels as they are stored, and those of RGB, unless they are the same.
-        let rgb = match decoder.color_type() {
-            ColorType::Rgb8 => 0,
-            _ => 3 * u64::from(width) * u64::from(height),
-        };
+        let is_rgb = decoder.color_type() == ColorType::Rgb8;
+        let rgb = if is_rgb { 0 } else { 3 * u64::from(width) * u64::from(height) };
         let needed = decoder.total_bytes().saturating_add(rgb);
         if needed > most {
             let message = format!(

@@ -35,7 +35,11 @@ impl Texts {
 
     /// The texts of the rows with these numbers.
     #[track_caller]
-    pub(super) fn select(&mut self, rows: &[usize], chosen: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+    pub(super) fn select(
+        &mut self,
+        rows: &[usize],
+        chosen: impl Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<()> {
         if !self.steps.is_empty() {
             self.steps = vec![chosen(&Tensor::concat(&self.steps, 1)?)?];
             self.long = rows.iter().filter_map(|&row| self.long.get(row).cloned()).collect();

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::OnceLock,
@@ -352,7 +352,8 @@ impl Tokenizer {
         add_generation_prompt: bool,
         variables: &impl Serialize,
     ) -> Result<String> {
-        let special: Vec<(&str, &str)> = self.special.iter().map(|(name, token)| (*name, token.as_str())).collect();
+        let special: Vec<(&str, &str)> =
+            self.special.iter().map(|(name, token)| (*name, token.as_str())).collect();
         let mut all = chat::conversation(messages, add_generation_prompt, &special)?;
         all.extend(chat::given(variables)?);
         let for_tools = self.templates.get(TOOLS_TEMPLATE).filter(|_| all.has("tools"));
@@ -361,8 +362,10 @@ impl Tokenizer {
             Some(Err(error)) => Err(Error::invalid(OP, format!("the chat template cannot be used: {error}"))),
             None => {
                 let names: Vec<&str> = self.templates.keys().map(String::as_str).collect();
-                let others = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
-                let message = format!("this tokenizer has no chat template{others}; give one by set_template");
+                let others =
+                    if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
+                let message =
+                    format!("this tokenizer has no chat template{others}; give one by set_template");
                 Err(Error::invalid(OP, message))
             }
         }

@@ -535,7 +535,8 @@ fn a_step_that_fails_leaves_the_cache_as_it_was() {
             );
         }
         if name == "gpt2" {
-            let error = model.next_logits(&text.narrow(1, 0, 5).unwrap(), &mut cache).unwrap_err().to_string();
+            let error =
+                model.next_logits(&text.narrow(1, 0, 5).unwrap(), &mut cache).unwrap_err().to_string();
             assert!(error.contains("65 tokens, of at most 64"), "{error}");
             let found = model.next_logits(&text.narrow(1, 0, 4).unwrap(), &mut cache).unwrap();
             let whole = Tensor::concat(&[&text, &text.narrow(1, 0, 4).unwrap()], 1).unwrap();

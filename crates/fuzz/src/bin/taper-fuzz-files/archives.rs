@@ -15,7 +15,7 @@ const ENTRY_BYTES: usize = 32 << 20;
 /// some have a part that is repeated.
 pub(crate) fn packed(rng: &mut Rng, files: &[Vec<u8>]) -> Vec<u8> {
     let archives: Vec<&Vec<u8>> = files.iter().filter(|file| file.starts_with(b"PK")).collect();
-    let archive: &Vec<u8> = rng.pick(&archives);
+    let archive = *rng.pick(&archives);
     repacked(rng, archive).unwrap_or_default()
 }
 
