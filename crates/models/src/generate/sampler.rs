@@ -197,7 +197,8 @@ pub(crate) fn checked_scores(op: &'static str, logits: &[f32]) -> Result<Vec<f64
         }
         None => return Ok(logits.iter().map(|&logit| f64::from(logit)).collect()),
     };
-    let message = format!("{fault}: a token is chosen from finite logits, or -inf for tokens that cannot follow");
+    let message =
+        format!("{fault}: a token is chosen from finite logits, or -inf for tokens that cannot follow");
     Err(Error::invalid(op, message))
 }
 

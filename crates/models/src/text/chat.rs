@@ -97,7 +97,8 @@ impl ChatTemplate {
         eos_token: Option<&str>,
     ) -> Result<String> {
         let tokens = [("bos_token", bos_token), ("eos_token", eos_token)];
-        let tokens: Vec<(&str, &str)> = tokens.iter().filter_map(|(name, token)| Some((*name, (*token)?))).collect();
+        let tokens: Vec<(&str, &str)> =
+            tokens.iter().filter_map(|(name, token)| Some((*name, (*token)?))).collect();
         self.rendered(&conversation(messages, add_generation_prompt, &tokens)?)
     }
 

@@ -13,7 +13,10 @@ impl Args {
     /// The arguments of parameters with these names, which may be given in their order or by name.
     pub(super) fn bind<const N: usize>(&self, names: [&str; N]) -> Result<[Option<Value>; N], Fault> {
         if self.positional.len() > N {
-            return Err(Fault::new(format!("{} arguments are too many: it takes {N}", self.positional.len())));
+            return Err(Fault::new(format!(
+                "{} arguments are too many: it takes {N}",
+                self.positional.len()
+            )));
         }
         let mut values = [const { None }; N];
         for (place, value) in values.iter_mut().zip(&self.positional) {

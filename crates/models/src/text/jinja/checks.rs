@@ -103,8 +103,5 @@ const TESTS: &[(&str, Test)] = &[
 ];
 
 fn has_elements(value: &Value) -> bool {
-    matches!(
-        value,
-        Value::Undefined(_) | Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_)
-    )
+    matches!(value, Value::Undefined(_) | Value::Text(_) | Value::List(_) | Value::Tuple(_) | Value::Dict(_))
 }

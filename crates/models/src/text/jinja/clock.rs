@@ -6,7 +6,17 @@ use super::{Fault, value::Budget};
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 
@@ -62,7 +72,9 @@ fn at(seconds: u64, format: &str, budget: &Budget) -> Result<String, Fault> {
             Some('T') => format!("{hour:02}:{minute:02}:{second:02}"),
             Some('R') => format!("{hour:02}:{minute:02}"),
             Some('D') => format!("{month:02}/{day:02}/{:02}", year % 100),
-            Some('c') => format!("{} {} {day:2} {hour:02}:{minute:02}:{second:02} {year:04}", &name[..3], &long[..3]),
+            Some('c') => {
+                format!("{} {} {day:2} {hour:02}:{minute:02}:{second:02} {year:04}", &name[..3], &long[..3])
+            }
             Some('x') => format!("{month:02}/{day:02}/{:02}", year % 100),
             Some('X') => format!("{hour:02}:{minute:02}:{second:02}"),
             Some('w') => weekday.to_string(),

@@ -28,7 +28,9 @@ const FILTERS: &[(&str, Filter)] = &[
     ("abs", |_, value, args| {
         args.bind([])?;
         match (value.as_int(), value.as_float()) {
-            (Some(value), _) => value.checked_abs().map(Value::Int).ok_or_else(|| Fault::new("the number is too large")),
+            (Some(value), _) => {
+                value.checked_abs().map(Value::Int).ok_or_else(|| Fault::new("the number is too large"))
+            }
             (_, Some(value)) => Ok(Value::Float(value.abs())),
             _ => Err(Fault::new(format!("a {} has no size", value.kind()))),
         }
@@ -69,11 +71,14 @@ const FILTERS: &[(&str, Filter)] = &[
     ("default", |_, value, args| default(value, args)),
     ("dictsort", |renderer, value, args| {
         let [cased, by, reverse] = args.bind(["case_sensitive", "by", "reverse"])?;
-        let Value::Dict(dict) = value else { return Err(Fault::new(format!("a {} is no dictionary", value.kind()))) };
+        let Value::Dict(dict) = value else {
+            return Err(Fault::new(format!("a {} is no dictionary", value.kind())));
+        };
         let by_value = given(by).is_some_and(|by| by.as_text() == Some("value"));
         let Value::List(pairs) = methods::pairs(dict, &renderer.budget)? else { return Ok(Value::None) };
         let keys = dict.pairs.iter().map(|(key, value)| if by_value { value } else { key });
-        let keys: Vec<Value> = keys.map(|key| folded(renderer, key, flag(cased.clone()))).collect::<Result<_, _>>()?;
+        let keys: Vec<Value> =
+            keys.map(|key| folded(renderer, key, flag(cased.clone()))).collect::<Result<_, _>>()?;
         renderer.budget.list(sorted(renderer, keys, pairs.items.clone(), flag(reverse))?)
     }),
     ("e", |renderer, value, args| escape(renderer, value, args)),
@@ -96,7 +101,8 @@ const FILTERS: &[(&str, Filter)] = &[
         let values = match args.named.is_empty() {
             true => Value::Tuple(renderer.budget.sequence(args.positional.clone())?),
             false => {
-                let pairs = args.named.iter().map(|(name, value)| (Value::Text((**name).into()), value.clone()));
+                let pairs =
+                    args.named.iter().map(|(name, value)| (Value::Text((**name).into()), value.clone()));
                 renderer.budget.dict(pairs.collect())?
             }
         };
@@ -160,7 +166,8 @@ const FILTERS: &[(&str, Filter)] = &[
                 let prefixes = [("0x", 16), ("0o", 8), ("0b", 2)];
                 let prefixed = prefixes.iter().find_map(|(prefix, of)| {
                     let head = digits.get(..2)?;
-                    (head.eq_ignore_ascii_case(prefix) && [0, *of].contains(&base)).then(|| (&digits[2..], *of))
+                    (head.eq_ignore_ascii_case(prefix) && [0, *of].contains(&base))
+                        .then(|| (&digits[2..], *of))
                 });
                 let (digits, radix) = prefixed.unwrap_or((digits, if base == 0 { 10 } else { base }));
                 let number = i128::from_str_radix(&[sign, digits].concat(), radix as u32).ok();
@@ -213,7 +220,9 @@ const FILTERS: &[(&str, Filter)] = &[
         let mut out = Vec::with_capacity(items.items.len());
         if args.positional.is_empty() {
             let [attribute, default] = args.bind(["attribute", "default"])?;
-            let Some(attribute) = attribute else { return Err(Fault::new("it takes a filter or an attribute")) };
+            let Some(attribute) = attribute else {
+                return Err(Fault::new("it takes a filter or an attribute"));
+            };
             for item in &items.items {
                 out.push(or_default(path(renderer, item, &attribute)?, &default));
             }
@@ -247,7 +256,8 @@ const FILTERS: &[(&str, Filter)] = &[
     ("round", |_, value, args| {
         let [precision, method] = args.bind(["precision", "method"])?;
         let precision = given(precision).map_or(Ok(0), |precision| precision.int("the precision"))?;
-        let number = value.as_float().ok_or_else(|| Fault::new(format!("a {} is no number", value.kind())))?;
+        let number =
+            value.as_float().ok_or_else(|| Fault::new(format!("a {} is no number", value.kind())))?;
         let scale = 10f64.powi(precision.clamp(-400, 400) as i32);
         let rounded = match given(method).as_ref().and_then(Value::as_text).unwrap_or("common") {
             "ceil" => (number * scale).ceil() / scale,
@@ -363,7 +373,8 @@ const FILTERS: &[(&str, Filter)] = &[
         let text = value.text(&renderer.budget)?;
         renderer.budget.bytes(3 * text.len())?;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-~/".contains(&byte);
-        let coded = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+        let coded =
+            |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
         renderer.budget.text(text.bytes().map(coded).collect::<String>())
     }),
     ("wordcount", |renderer, value, args| {
@@ -509,7 +520,8 @@ fn extreme(renderer: &Renderer<'_>, value: &Value, args: &Args, greatest: bool) 
         };
         best = if better { Some(k) } else { best };
     }
-    Ok(best.map_or_else(|| Value::Undefined("the extreme of nothing".into()), |best| items.items[best].clone()))
+    Ok(best
+        .map_or_else(|| Value::Undefined("the extreme of nothing".into()), |best| items.items[best].clone()))
 }
 
 /// The elements that a test takes, or those that it does not; `by_attribute` tests an attribute of each.

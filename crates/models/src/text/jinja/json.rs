@@ -32,7 +32,9 @@ pub(super) fn write(
     let (mut comma, mut colon) = (if indent.is_some() { "," } else { ", " }.to_string(), ": ".to_string());
     if let Some(separators) = separators {
         let separators = separators.items(budget)?;
-        let [first, second] = &separators.items[..] else { return Err(Fault::new("separators are two texts")) };
+        let [first, second] = &separators.items[..] else {
+            return Err(Fault::new("separators are two texts"));
+        };
         (comma, colon) = (first.text(budget)?.to_string(), second.text(budget)?.to_string());
     }
     let mut writer = Writer { out: String::new(), ascii, sort, indent, comma, colon, budget };

@@ -29,8 +29,8 @@ pub(super) enum Lexeme {
 
 /// The operators; longer ones come first.
 const OPERATORS: &[&str] = &[
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=",
-    ".", ":", "|", ",", ";",
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<",
+    "=", ".", ":", "|", ",", ";",
 ];
 
 struct Lexer<'s> {
@@ -104,8 +104,10 @@ impl<'s> Lexer<'s> {
     fn template(&mut self) -> Result<(), Fault> {
         loop {
             let rest = self.rest();
-            let begins = rest.match_indices('{').map(|(at, _)| (at, rest.get(at..at + 2).unwrap_or_default()));
-            let Some((at, begin)) = begins.into_iter().find(|(_, begin)| ["{{", "{%", "{#"].contains(begin)) else {
+            let begins =
+                rest.match_indices('{').map(|(at, _)| (at, rest.get(at..at + 2).unwrap_or_default()));
+            let Some((at, begin)) = begins.into_iter().find(|(_, begin)| ["{{", "{%", "{#"].contains(begin))
+            else {
                 self.text(rest);
                 return Ok(());
             };
@@ -214,10 +216,12 @@ impl<'s> Lexer<'s> {
 
     fn number(&mut self) -> Result<(), Fault> {
         let rest = self.rest();
-        let digits = |text: &str| text.find(|c: char| !(c.is_ascii_digit() || c == '_')).unwrap_or(text.len());
+        let digits =
+            |text: &str| text.find(|c: char| !(c.is_ascii_digit() || c == '_')).unwrap_or(text.len());
         for (prefix, radix) in [("0x", 16), ("0X", 16), ("0o", 8), ("0O", 8), ("0b", 2), ("0B", 2)] {
             if let Some(number) = rest.strip_prefix(prefix) {
-                let length = number.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(number.len());
+                let length =
+                    number.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(number.len());
                 let Ok(value) = i128::from_str_radix(&number[..length].replace('_', ""), radix) else {
                     return self.fault(format!("{} is no number", &rest[..length + 2]));
                 };

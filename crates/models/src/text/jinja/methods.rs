@@ -60,7 +60,17 @@ pub(super) fn call(value: &Value, name: &str, args: &Args, budget: &Budget) -> O
 
 /// Methods that change a value.
 const CHANGES: &[&str] = &[
-    "append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update",
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
 ];
 
 const LIST: &[(&str, ListMethod)] = &[
@@ -173,7 +183,10 @@ const TEXT: &[(&str, TextMethod)] = &[
     ("splitlines", |text, args, budget| {
         let [keep] = args.bind(["keepends"])?;
         let keep = keep.is_some_and(|keep| keep.is_true());
-        texts(lines(text).into_iter().map(|(line, end)| if keep { [line, end].concat() } else { line.into() }), budget)
+        texts(
+            lines(text).into_iter().map(|(line, end)| if keep { [line, end].concat() } else { line.into() }),
+            budget,
+        )
     }),
     ("partition", |text, args, budget| {
         let part = separator(args)?;
@@ -198,7 +211,9 @@ const TEXT: &[(&str, TextMethod)] = &[
         }
         budget.text(out)
     }),
-    ("format", |text, args, budget| budget.text(printf::format(text, &args.positional, &args.named, budget)?)),
+    ("format", |text, args, budget| {
+        budget.text(printf::format(text, &args.positional, &args.named, budget)?)
+    }),
     ("zfill", |text, args, budget| {
         let [width] = args.all(["width"])?;
         let missing = width.size("the width")?.saturating_sub(text.chars().count());
@@ -261,7 +276,11 @@ pub(super) fn titled(text: &str, separates: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut begins = true;
     for c in text.chars() {
-        if begins { out.extend(c.to_uppercase()) } else { out.extend(c.to_lowercase()) }
+        if begins {
+            out.extend(c.to_uppercase())
+        } else {
+            out.extend(c.to_lowercase())
+        }
         begins = separates(c);
     }
     out
@@ -412,7 +431,12 @@ fn justified(text: &str, args: &Args, budget: &Budget, shares: impl Fn(usize, us
 
 /// The lines of a text and the characters that end them.
 pub(super) fn lines(text: &str) -> Vec<(&str, &str)> {
-    let ends = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let ends = |c: char| {
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    };
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(ends) {

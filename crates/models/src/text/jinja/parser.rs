@@ -715,7 +715,9 @@ impl Parser {
         let negated = self.skip_name("not");
         let name = self.name()?;
         let takes_argument = match self.peek() {
-            Lexeme::Name(name) => !["else", "or", "and", "is", "if", "not", "in", "recursive"].contains(&name.as_str()),
+            Lexeme::Name(name) => {
+                !["else", "or", "and", "is", "if", "not", "in", "recursive"].contains(&name.as_str())
+            }
             Lexeme::Quoted(_) | Lexeme::Int(_) | Lexeme::Float(_) => true,
             Lexeme::Operator(operator) => ["[", "{"].contains(operator),
             _ => false,

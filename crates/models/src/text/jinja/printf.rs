@@ -112,7 +112,9 @@ impl Form {
         let (is_negative, mut text) = match kind {
             'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'b' => {
                 let number = match value {
-                    Value::Float(value) if value.is_finite() && ['d', 'i', 'u'].contains(&kind) => *value as i128,
+                    Value::Float(value) if value.is_finite() && ['d', 'i', 'u'].contains(&kind) => {
+                        *value as i128
+                    }
                     other => other.as_int().ok_or_else(wrong)?,
                 };
                 let size = number.unsigned_abs();
@@ -176,7 +178,8 @@ pub(super) fn percent(text: &str, values: &Value, budget: &Budget) -> Result<Str
         other => vec![other.clone()],
     }
     .into_iter();
-    let mut next = move || items.next().ok_or_else(|| Fault::new("not enough values for the marks of a text"));
+    let mut next =
+        move || items.next().ok_or_else(|| Fault::new("not enough values for the marks of a text"));
     let (mut out, mut rest, mut named) = (String::new(), text, matches!(values, Value::Dict(_)));
     while let Some(at) = rest.find('%') {
         budget.bytes(at)?;
@@ -220,7 +223,9 @@ pub(super) fn percent(text: &str, values: &Value, budget: &Budget) -> Result<Str
             (form.fill, form.align) = (None, Some('<'));
         }
         rest = rest.trim_start_matches(['h', 'l', 'L']);
-        let Some(kind) = rest.chars().next() else { return Err(Fault::new("a text ends in the middle of a mark")) };
+        let Some(kind) = rest.chars().next() else {
+            return Err(Fault::new("a text ends in the middle of a mark"));
+        };
         rest = &rest[kind.len_utf8()..];
         if kind == '%' {
             out.push('%');
@@ -304,7 +309,9 @@ pub(super) fn format(
             }
             Err(_) => named.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()),
         };
-        let Some(value) = value else { return Err(Fault::new(format!("a text has no value for {{{name}}}"))) };
+        let Some(value) = value else {
+            return Err(Fault::new(format!("a text has no value for {{{name}}}")));
+        };
         let value = match conversion {
             "" => value,
             "s" => Value::Text(value.text(budget)?),

@@ -72,7 +72,11 @@ pub(super) struct Renderer<'t> {
 const FUNCTIONS: &[&str] = &["range", "dict", "namespace", "raise_exception", "strftime_now"];
 
 /// The text of a template with these variables.
-pub(super) fn render(template: &[Statement], variables: &[(Value, Value)], budget: Budget) -> Result<String, Fault> {
+pub(super) fn render(
+    template: &[Statement],
+    variables: &[(Value, Value)],
+    budget: Budget,
+) -> Result<String, Fault> {
     let renderer = Renderer {
         budget,
         macros: RefCell::default(),
@@ -225,7 +229,9 @@ impl<'t> Renderer<'t> {
             Target::Name(name) => scope.set(name, value),
             Target::Attribute(name, attribute) => {
                 let Some(Value::Namespace(number)) = scope.get(name) else {
-                    return Err(Fault::new(format!("{name} is no namespace, so that {name}.{attribute} cannot be set")));
+                    return Err(Fault::new(format!(
+                        "{name} is no namespace, so that {name}.{attribute} cannot be set"
+                    )));
                 };
                 if !is_free(attribute) {
                     return Err(Fault::new(format!("{attribute:?} is no name in a namespace")));
@@ -466,9 +472,13 @@ impl<'t> Renderer<'t> {
             usize::try_from(index).ok().filter(|index| *index < length)
         };
         let found = match value {
-            Value::Undefined(what) => return Err(Fault::new(format!("{what} is undefined, so that it has no items"))),
+            Value::Undefined(what) => {
+                return Err(Fault::new(format!("{what} is undefined, so that it has no items")));
+            }
             Value::Dict(dict) => dict.get(key, &self.budget)?,
-            Value::List(items) | Value::Tuple(items) => at(items.items.len()).map(|at| items.items[at].clone()),
+            Value::List(items) | Value::Tuple(items) => {
+                at(items.items.len()).map(|at| items.items[at].clone())
+            }
             Value::Text(text) if key.as_int().is_some() => {
                 self.budget.steps(text.len() / 16)?;
                 let c = at(text.chars().count()).and_then(|at| text.chars().nth(at));
@@ -496,10 +506,13 @@ impl<'t> Renderer<'t> {
         }
         let items = match &value {
             Value::Text(_) | Value::List(_) | Value::Tuple(_) => value.items(&self.budget)?,
-            Value::Undefined(what) => return Err(Fault::new(format!("{what} is undefined, so that it has no items"))),
+            Value::Undefined(what) => {
+                return Err(Fault::new(format!("{what} is undefined, so that it has no items")));
+            }
             other => return Err(Fault::new(format!("a {} has no slices", other.kind()))),
         };
-        let kept: Vec<Value> = indices(bounds, items.items.len())?.map(|at| items.items[at].clone()).collect();
+        let kept: Vec<Value> =
+            indices(bounds, items.items.len())?.map(|at| items.items[at].clone()).collect();
         match value {
             Value::Text(_) => {
                 let mut text = String::new();
@@ -530,7 +543,9 @@ impl<'t> Renderer<'t> {
             };
             self.budget.steps(dict.pairs.len())?;
             for (name, value) in &dict.pairs {
-                let Value::Text(name) = name else { return Err(Fault::new("the names of arguments are texts")) };
+                let Value::Text(name) = name else {
+                    return Err(Fault::new("the names of arguments are texts"));
+                };
                 args.named.push((name.to_string(), value.clone()));
             }
         }
@@ -549,7 +564,9 @@ impl<'t> Renderer<'t> {
                 let result = self.nested(|| self.call_macro(definition, &scope, args));
                 result.map_err(|fault| fault.within(&definition.name))
             }
-            Value::Undefined(what) => Err(Fault::new(format!("{what} is undefined, so that it cannot be called"))),
+            Value::Undefined(what) => {
+                Err(Fault::new(format!("{what} is undefined, so that it cannot be called")))
+            }
             other => Err(Fault::new(format!("a {} cannot be called", other.kind()))),
         }
     }
@@ -587,7 +604,11 @@ impl<'t> Renderer<'t> {
                     [stop] => (0, stop, 1),
                     [start, stop] => (start, stop, 1),
                     [start, stop, step] if step != 0 => (start, stop, step),
-                    _ => return Err(Fault::new("it takes an end, or a start, an end and a step that is not 0")),
+                    _ => {
+                        return Err(Fault::new(
+                            "it takes an end, or a start, an end and a step that is not 0",
+                        ));
+                    }
                 };
                 let distance = if step > 0 { stop.checked_sub(start) } else { start.checked_sub(stop) };
                 let count = (distance.unwrap_or(i128::MAX).max(0) as u128).div_ceil(step.unsigned_abs());
@@ -612,13 +633,20 @@ impl<'t> Renderer<'t> {
                     }
                     _ => return Err(Fault::new("it takes one dictionary")),
                 };
-                pairs.extend(args.named.iter().map(|(name, value)| (Value::Text((**name).into()), value.clone())));
+                pairs.extend(
+                    args.named.iter().map(|(name, value)| (Value::Text((**name).into()), value.clone())),
+                );
                 self.budget.dict(pairs)
             }
             "namespace" => {
                 let Value::Dict(dict) = self.function("dict", args)? else { return Ok(Value::None) };
-                if let Some((key, _)) = dict.pairs.iter().find(|(key, _)| !is_free(key.as_text().unwrap_or("_"))) {
-                    return Err(Fault::new(format!("{:?} is no name in a namespace", key.text(&self.budget)?)));
+                if let Some((key, _)) =
+                    dict.pairs.iter().find(|(key, _)| !is_free(key.as_text().unwrap_or("_")))
+                {
+                    return Err(Fault::new(format!(
+                        "{:?} is no name in a namespace",
+                        key.text(&self.budget)?
+                    )));
                 }
                 let named = |(key, value): &(Value, Value)| Some((Rc::from(key.as_text()?), value.clone()));
                 self.budget.bytes(ENTRY_BYTES)?;

@@ -107,16 +107,38 @@ pub(super) struct Statement {
 pub(super) enum Kind {
     Text(String),
     Output(Expr),
-    If { branches: Vec<(Expr, Vec<Statement>)>, otherwise: Vec<Statement> },
-    For { target: Target, items: Expr, test: Option<Expr>, body: Vec<Statement>, otherwise: Vec<Statement> },
+    If {
+        branches: Vec<(Expr, Vec<Statement>)>,
+        otherwise: Vec<Statement>,
+    },
+    For {
+        target: Target,
+        items: Expr,
+        test: Option<Expr>,
+        body: Vec<Statement>,
+        otherwise: Vec<Statement>,
+    },
     Set(Target, Expr),
     /// The text of a body, after some filters.
-    SetBody { target: Target, filters: Vec<Applied>, body: Vec<Statement> },
+    SetBody {
+        target: Target,
+        filters: Vec<Applied>,
+        body: Vec<Statement>,
+    },
     Macro(Macro),
     /// A call of a macro that calls the body, `caller()`.
-    Call { caller: Macro, call: Expr },
-    Filter { filters: Vec<Applied>, body: Vec<Statement> },
-    With { values: Vec<(Target, Expr)>, body: Vec<Statement> },
+    Call {
+        caller: Macro,
+        call: Expr,
+    },
+    Filter {
+        filters: Vec<Applied>,
+        body: Vec<Statement>,
+    },
+    With {
+        values: Vec<(Target, Expr)>,
+        body: Vec<Statement>,
+    },
     Break,
     Continue,
 }

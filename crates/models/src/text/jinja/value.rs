@@ -458,7 +458,10 @@ fn quote(text: &str, out: &mut String) {
             '\t' => out.push_str("\\t"),
             '\\' => out.push_str("\\\\"),
             c if c == quote => out.extend(['\\', c]),
-            c if c.is_control() || (c.is_whitespace() && c != ' ') || INVISIBLE.iter().any(|of| of.contains(&c)) => {
+            c if c.is_control()
+                || (c.is_whitespace() && c != ' ')
+                || INVISIBLE.iter().any(|of| of.contains(&c)) =>
+            {
                 *out += &match u32::from(c) {
                     code @ 0..=0xff => format!("\\x{code:02x}"),
                     code @ 0x100..=0xffff => format!("\\u{code:04x}"),
@@ -505,7 +508,9 @@ impl<'de> Deserialize<'de> for Value {
                 while let Some(item) = access.next_element()? {
                     items.push(item);
                 }
-                Ok(Value::List(Rc::new(Sequence::new(items).map_err(|fault| de::Error::custom(fault.message))?)))
+                Ok(Value::List(Rc::new(
+                    Sequence::new(items).map_err(|fault| de::Error::custom(fault.message))?,
+                )))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
                 let mut pairs = Vec::new();
