@@ -252,7 +252,10 @@ struct Values {
 impl Program {
     /// The operands, in the order of the steps.
     fn operands(&self) -> Vec<&Operand> {
-        let of_step = |step| if let &Step::Binary(_, ref operand, _) = step { Some(operand) } else { None };
+        let of_step = |step: &'_ Step| match step {
+            Step::Binary(_, operand, _) => Some(operand),
+            Step::Unary(_) => None,
+        };
         std::iter::once(&self.first).chain(self.steps.iter().filter_map(of_step)).collect()
     }
 

@@ -212,13 +212,14 @@ impl LanguageModel for Gpt2 {
 
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        let &[_, length] = ids.dims() else {
+        let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
         let device = ids.device();
         let dtype: DType = self.transformer.wte.weight.dtype();
         let (first, pads) = match &mut cache {
             Some(cache) => {
+                cache.check_batch(batch)?;
                 cache.begin(length, dtype, &device)?;
                 (cache.len(), cache.pads().to_vec())
             }

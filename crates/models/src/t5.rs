@@ -321,6 +321,7 @@ impl Stack {
         let (batch, length, device) = (x.dims()[0], x.dims()[1], x.device());
         let (own, bias) = match &mut cache {
             Some(cache) => {
+                cache.check_batch(batch)?;
                 cache.begin(length, x.dtype(), &device)?;
                 let first = cache.len();
                 let bias = self.biases(first..first + length, &cache.key_positions()?, &device)?;

@@ -63,6 +63,7 @@ impl KvCache {
         step: impl FnOnce(&Tensor, &mut KvCache) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let &[rows, length] = ids.dims() else { return step(ids, self) };
+        self.check_batch(rows)?;
         if !ropes.iter().any(Rope::has_long_frequencies) {
             return step(ids, self);
         }
@@ -85,7 +86,6 @@ impl KvCache {
         ropes: &[Rope],
         step: impl FnOnce(&Tensor, &mut KvCache) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        self.check_batch(rows)?;
         let len = self.len;
         let of_row = |row: usize| {
             let text = (len + length).saturating_sub(self.pads.get(row).copied().unwrap_or(0));

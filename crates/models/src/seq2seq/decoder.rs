@@ -134,6 +134,7 @@ impl LanguageModel for ConditionedDecoder<'_> {
         };
         let (first, pads) = match &mut cache {
             Some(cache) => {
+                cache.check_batch(batch)?;
                 cache.begin(length, self.tokens.dtype(), &ids.device())?;
                 (cache.len(), cache.pads().to_vec())
             }

@@ -1,6 +1,7 @@
 //! Text to tokens and back, chat templates, and text as it is generated (feature `text`).
 
 mod chat;
+mod document;
 mod from_gguf;
 mod jinja;
 mod stream;

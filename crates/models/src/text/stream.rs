@@ -23,6 +23,9 @@ pub struct TextDecoder<'a> {
 
 /// The mark of bytes that are no whole character.
 const INCOMPLETE: char = '\u{fffd}';
+/// The number of tokens for which an incomplete character is awaited. A character has at most four bytes, and a
+/// token at least one.
+const MAX_CHARACTER_TOKENS: usize = 4;
 
 impl<'a> TextDecoder<'a> {
     /// A decoder at the start of a text. Special tokens have no text.
@@ -36,12 +39,16 @@ impl<'a> TextDecoder<'a> {
     /// As [`Tokenizer::decode`].
     #[track_caller]
     pub fn push(&mut self, id: u32) -> Result<String> {
-        self.ids.push(id);
-        let text = self.tokenizer.decode(&self.ids, true)?;
-        if text.ends_with(INCOMPLETE) {
+        // A special token has no text, and none of the tokens around it is the first of a text.
+        if self.tokenizer.is_special(id) {
             return Ok(String::new());
         }
-        let added = text.strip_prefix(&self.known).unwrap_or_default().to_string();
+        self.ids.push(id);
+        let text = self.tokenizer.decode(&self.ids, true)?;
+        if text.ends_with(INCOMPLETE) && self.ids.len() - self.context <= MAX_CHARACTER_TOKENS {
+            return Ok(String::new());
+        }
+        let added = self.added(&text)?;
         self.ids.drain(..self.context);
         self.context = self.ids.len();
         self.known = self.tokenizer.decode(&self.ids, true)?;
@@ -55,9 +62,19 @@ impl<'a> TextDecoder<'a> {
     #[track_caller]
     pub fn finish(&mut self) -> Result<String> {
         let text = self.tokenizer.decode(&self.ids, true)?;
-        let added = text.strip_prefix(&self.known).unwrap_or_default().to_string();
+        let added = self.added(&text)?;
         (self.ids, self.context, self.known) = (Vec::new(), 0, String::new());
         Ok(added)
+    }
+
+    /// The part of a text behind that of the context. If broken bytes change the text of the bytes before them,
+    /// which was given already, it is the text of the new tokens alone.
+    #[track_caller]
+    fn added(&self, text: &str) -> Result<String> {
+        match text.strip_prefix(&self.known) {
+            Some(added) => Ok(added.to_string()),
+            None => self.tokenizer.decode(&self.ids[self.context..], true),
+        }
     }
 }
 

@@ -8,16 +8,18 @@ use std::{
     sync::OnceLock,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value as Json;
 use tensor_core::{
     Device, Error, Result, Tensor,
     file::{file_error, read_regular, read_regular_text},
 };
+use tokenizers::{PostProcessor, TruncationDirection};
 use weights::WeightFile;
 
 use super::{
     ChatTemplate, Message, chat,
+    document::check,
     from_gguf::{self, Pieces},
 };
 
@@ -88,33 +90,6 @@ fn json(path: &Path) -> Result<Option<Json>> {
     }
 }
 
-/// Checks what the crate `tokenizers` takes for granted and would panic without: JSON, and templates whose
-/// special tokens are listed.
-fn check_document(document: &[u8]) -> std::result::Result<(), String> {
-    #[derive(Deserialize)]
-    struct Parts {
-        #[serde(default)]
-        post_processor: Json,
-        /// It must be JSON to the last character.
-        #[serde(default, rename = "decoder")]
-        _decoder: Json,
-    }
-    let parts: Parts = serde_json::from_slice(document).map_err(|error| error.to_string())?;
-    check_templates(&parts.post_processor)
-}
-
-fn check_templates(processor: &Json) -> std::result::Result<(), String> {
-    let items = |field: &str| processor.get(field).and_then(Json::as_array).into_iter().flatten();
-    items("processors").try_for_each(check_templates)?;
-    for part in items("single").chain(items("pair")) {
-        let Some(token) = part.pointer("/SpecialToken/id").and_then(Json::as_str) else { continue };
-        if processor.get("special_tokens").and_then(|known| known.get(token)).is_none() {
-            return Err(format!("the template has the token \"{token}\", which special_tokens lacks"));
-        }
-    }
-    Ok(())
-}
-
 impl Tokenizer {
     /// A tokenizer from the text of a `tokenizer.json`. Padding and truncation that the file asks for are
     /// turned off.
@@ -123,7 +98,7 @@ impl Tokenizer {
     /// A document that is no tokenizer, or one with a part that is not supported.
     #[track_caller]
     pub fn from_json(document: &[u8]) -> Result<Tokenizer> {
-        if let Err(fault) = check_document(document) {
+        if let Err(fault) = check(document) {
             return Err(Error::invalid(OP, format!("is no tokenizer.json: {fault}")));
         }
         let mut inner = match guarded(|| tokenizers::Tokenizer::from_bytes(document)) {
@@ -235,10 +210,11 @@ impl Tokenizer {
     }
 
     /// The tokens of several texts as a batch `[N, L]`, with padding on the right, and its mask `[N, L]`:
-    /// true where there is a token. Longer texts are cut to `max_length` tokens.
+    /// true where there is a token. Longer texts are cut to `max_length` tokens, with the tokens around them that
+    /// the model expects.
     ///
     /// # Errors
-    /// No texts, or as [`Tokenizer::encode`].
+    /// No texts, a `max_length` of 0 or below the number of tokens around a text, or as [`Tokenizer::encode`].
     #[track_caller]
     pub fn encode_batch(
         &self,
@@ -249,16 +225,20 @@ impl Tokenizer {
         if texts.is_empty() || max_length == 0 {
             return Err(Error::invalid(OP, "no texts, or no tokens for each"));
         }
+        let around = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        let Some(room) = max_length.checked_sub(around) else {
+            let message =
+                format!("{max_length} tokens of a text, of which {around} are those around it: give more");
+            return Err(Error::invalid(OP, message));
+        };
         let mut rows = Vec::with_capacity(texts.len());
         for text in texts {
-            let mut ids = self.encode(text.as_ref(), true)?.ids;
-            if ids.len() > max_length {
-                // The token that ends a text stays.
-                let last = ids[ids.len() - 1];
-                ids.truncate(max_length);
-                ids[max_length - 1] = last;
-            }
-            rows.push(ids);
+            let cut = encoded(|| {
+                let mut encoding = self.inner.encode_char_offsets(text.as_ref(), false)?;
+                encoding.truncate(room, 0, TruncationDirection::Right);
+                self.inner.post_process(encoding, None, true)
+            })?;
+            rows.push(cut.ids);
         }
         let longest = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let padding =
@@ -281,9 +261,7 @@ impl Tokenizer {
     #[track_caller]
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
         if let Some(pieces) = self.pieces {
-            let added = self.inner.get_added_tokens_decoder();
-            let kept =
-                ids.iter().filter(|id| !skip_special || !added.get(id).is_some_and(|token| token.special));
+            let kept = ids.iter().filter(|id| !skip_special || !self.is_special(**id));
             let tokens: Vec<String> = kept.filter_map(|&id| self.inner.id_to_token(id)).collect();
             return Ok(pieces.join(tokens.iter().map(String::as_str)));
         }
@@ -291,6 +269,15 @@ impl Tokenizer {
             Ok(text) => Ok(text),
             Err(error) => Err(Error::invalid(OP, format!("these tokens have no text: {error}"))),
         }
+    }
+
+    /// Whether a token is special, so that it has no text.
+    pub(super) fn is_special(&self, id: u32) -> bool {
+        self.inner
+            .get_added_vocabulary()
+            .get_added_tokens_decoder()
+            .get(&id)
+            .is_some_and(|token| token.special)
     }
 
     /// The number of a token.

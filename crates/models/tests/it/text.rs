@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use models::{
     Llama,
     generate::{GenerationConfig, generate},
-    text::{Message, TextDecoder, TextOptions, Tokenizer, generate_text},
+    text::{ChatTemplate, Message, TemplateLimits, TextDecoder, TextOptions, Tokenizer, generate_text},
 };
 use weights::{GgufArray, GgufValue, GgufWriter};
 
@@ -195,4 +195,309 @@ fn damaged_tokenizers_are_errors() {
     assert_ne!(renamed, document);
     let found = message(renamed);
     assert!(found.contains("the token \"[END]\", which special_tokens lacks"), "{found}");
+}
+
+/// A template and what `transformers` makes of it: a text, or nothing where it refuses it.
+type TemplateCase = (String, Option<String>);
+
+#[derive(serde::Deserialize)]
+struct Templates {
+    variables: serde_json::Value,
+    cases: Vec<TemplateCase>,
+}
+
+/// The fixture is of `scripts/model_fixtures/chat_templates.py`.
+#[test]
+fn chat_templates_give_the_texts_of_transformers() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat_templates.json");
+    let Templates { variables, cases } =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert!(cases.len() > 450);
+    for (source, expected) in cases {
+        let found = ChatTemplate::new(&source).and_then(|template| template.render_with(&variables));
+        assert_eq!(found.as_ref().ok(), expected.as_ref(), "{source:?}: {found:?}");
+    }
+}
+
+/// The texts are those of `apply_chat_template` in transformers 5.24.
+#[test]
+fn variables_of_a_chat_template_are_those_of_transformers() {
+    let render = |source: &str, messages: &[Message]| {
+        ChatTemplate::new(source).unwrap().render(messages, true, None, Some("</s>")).unwrap()
+    };
+    let hi = [Message::user("Hi <b>")];
+    assert_eq!(render("{{ bos_token }}|{{ eos_token }}", &hi), "|</s>");
+    assert_eq!(render("{% if tools is not none %}tools{% endif %}{{ documents }}", &hi), "None");
+    assert_eq!(render("{{ messages | tojson }}", &hi), r#"[{"role": "user", "content": "Hi <b>"}]"#);
+    let year: u32 = render("{{ strftime_now('%Y') }}", &hi).parse().unwrap();
+    assert!(year >= 2026);
+    // Fields keep their order.
+    #[derive(serde::Serialize)]
+    struct Tool {
+        name: &'static str,
+        arguments: [i32; 2],
+        about: Option<&'static str>,
+    }
+    #[derive(serde::Serialize)]
+    struct Variables {
+        tools: [Tool; 1],
+    }
+    let tools = Variables { tools: [Tool { name: "clock", arguments: [1, 2], about: None }] };
+    let template = ChatTemplate::new("{{ tools[0] | tojson }}{{ tools[0] }}{{ documents is none }}").unwrap();
+    assert_eq!(
+        template.render_with(&tools).unwrap(),
+        r#"{"name": "clock", "arguments": [1, 2], "about": null}{'name': 'clock', 'arguments': [1, 2], 'about': None}True"#
+    );
+    assert!(template.render_with(&5).is_err());
+}
+
+/// Templates that would take memory or time without end, or the stack.
+#[test]
+fn a_chat_template_has_limits() {
+    let nested = |begin: &str, end: &str| format!("{{{{ {}1{} }}}}", begin.repeat(5000), end.repeat(5000));
+    let doubled = |step: &str| {
+        format!(
+            "{{% set n = namespace(x='ab', l=[1]) %}}{{% for i in range(60) %}}{{% set {step} %}}{{% endfor %}}"
+        )
+    };
+    let by_macro = "{% macro d(x) %}{{ x }}{{ x }}{% endmacro %}".to_string() + &doubled("n.x = d(n.x)");
+    let sources = [
+        "{{ 'a' | indent(10 ** 10) }}",
+        "{{ 'a' | center(10 ** 10) }}",
+        "{{ [1] | batch(10 ** 10, 0) }}",
+        "{{ [1] | slice(10 ** 10) }}",
+        "{{ '%10000000000d' | format(1) }}",
+        "{{ '%.10000000000f' % 1 }}",
+        "{{ '{:>10000000000}'.format(1) }}",
+        "{{ [[1]] | tojson(indent=10 ** 10) }}",
+        "{{ 'a' * 10 ** 10 }}",
+        "{{ [1] * 10 ** 10 }}",
+        "{{ 'a'.zfill(10 ** 10) }}",
+        "{{ range(10 ** 10) }}",
+        "{{ 10 ** 10 ** 10 }}",
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro g(h) %}{{ h(h) }}{% endmacro %}{{ g(g) }}",
+        &doubled("n.x = n.x ~ n.x"),
+        &doubled("n.x = n.x + n.x"),
+        &doubled("n.l = n.l + n.l"),
+        &doubled("n.x = n.x | replace('a', 'aa')"),
+        &(doubled("n.l = [n.l, n.l]") + "{{ n.l }}"),
+        &(doubled("n.l = [n.l, n.l]") + "{{ n.l | tojson }}"),
+        &(doubled("n.l = [n.l, n.l]")
+            + "{% set m = n.l %}"
+            + &doubled("n.l = [n.l, n.l]")
+            + "{{ n.l == m }}"),
+        &doubled("n.l = [n.l]").replace("60", "5000"),
+        &by_macro,
+        &nested("(", ")"),
+        &nested("[", "]"),
+        &nested("-", ""),
+        &nested("not ", ""),
+        &nested("", "+1"),
+        &nested("", "|abs"),
+        &nested("", " if 1 else 1"),
+        &"{% if 1 %}".repeat(5000),
+    ];
+    for source in sources {
+        let mut template = match ChatTemplate::new(source) {
+            Ok(template) => template,
+            Err(error) => {
+                let error = error.to_string();
+                assert!(["nested deeper", "in a row"].iter().any(|limit| error.contains(limit)), "{error}");
+                continue;
+            }
+        };
+        template.set_limits(TemplateLimits { steps: 200_000, bytes: 1 << 20 });
+        let error = template.render(&[], false, None, None).unwrap_err().to_string();
+        let limits =
+            ["steps", "bytes of texts", "nested deeper", "digits of a number", "at most 100000", "too large"];
+        assert!(
+            limits.iter().any(|limit| error.contains(limit)),
+            "{}: {error}",
+            &source[..source.len().min(80)]
+        );
+    }
+    let template = ChatTemplate::new("{{ 'abc'.count('') }}{{ [] * 10 ** 10 }}").unwrap();
+    assert_eq!(template.render(&[], false, None, None).unwrap(), "4[]");
+    // The limits are those of one rendering.
+    let mut template = ChatTemplate::new("{{ 'ab' * 300 }}").unwrap();
+    template.set_limits(TemplateLimits { steps: 100, bytes: 4000 });
+    assert!((0..50).all(|_| template.render(&[], false, None, None).is_ok()));
+}
+
+/// A folder with the tokenizer of words, and further files.
+fn folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers/word_pieces.json");
+    std::fs::copy(path, folder.path().join("tokenizer.json")).unwrap();
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_chat_template_that_is_not_valid_is_an_error_when_it_is_used() {
+    let config = r#"{"chat_template": "a\n{% for %}", "cls_token": "[CLS]"}"#;
+    let folder = folder_with(&[("tokenizer_config.json", config)]);
+    let mut tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+    assert_eq!(tokenizer.encode("the", true).unwrap().tokens.first().unwrap(), "[CLS]");
+    let error = tokenizer.chat(&[], false).unwrap_err().to_string();
+    assert!(error.contains("cannot be used") && error.contains("line 2: expected a name"), "{error}");
+    assert!(tokenizer.template().is_none());
+    tokenizer.set_template(ChatTemplate::new("{{ cls_token }}{{ mask_token }}").unwrap());
+    assert_eq!(tokenizer.chat(&[], false).unwrap(), "[CLS]");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.gguf");
+    let texts = |texts: &[&str]| GgufValue::Array(GgufArray::Text(texts.iter().map(|&t| t.into()).collect()));
+    GgufWriter::new()
+        .metadata("general.architecture", "llama")
+        .metadata("tokenizer.ggml.model", "gpt2")
+        .metadata("tokenizer.ggml.tokens", texts(&["a", "b", "ab"]))
+        .metadata("tokenizer.ggml.merges", texts(&["a b"]))
+        .metadata("tokenizer.ggml.padding_token_id", 1u32)
+        .metadata("tokenizer.chat_template", "{% if %}")
+        .metadata("tokenizer.chat_template.tool_use", "{{ tools | length }}{{ pad_token }}")
+        .save(&path)
+        .unwrap();
+    let tokenizer = Tokenizer::from_folder(&path).unwrap();
+    assert_eq!(tokenizer.encode("ab", false).unwrap().ids, [2]);
+    assert!(tokenizer.chat(&[], false).unwrap_err().to_string().contains("expected an expression"));
+    let tools = serde_json::json!({"tools": ["a", "b"]});
+    assert_eq!(tokenizer.chat_with(&[], false, &tools).unwrap(), "2b");
+}
+
+#[test]
+fn a_folder_has_its_chat_template_in_one_of_several_files() {
+    let chat = |files: &[(&str, &str)]| {
+        let folder = folder_with(files);
+        let tokenizer = Tokenizer::from_folder(folder.path()).unwrap();
+        let tools = serde_json::json!({"tools": [1]});
+        (
+            tokenizer.chat(&[], true).map_err(|error| error.to_string()),
+            tokenizer.chat_with(&[], true, &tools).ok(),
+        )
+    };
+    let json = ("chat_template.json", r#"{"chat_template": "json"}"#);
+    let config = ("tokenizer_config.json", r#"{"chat_template": "config"}"#);
+    let jinja = ("chat_template.jinja", "jinja\r\n{% if true %}\r\nx{% endif %}\r\n");
+    let more = ("additional_chat_templates/tool_use.jinja", "more");
+    let list = r#"{"chat_template": [{"name": "default", "template": "one"}, {"name": "tool_use", "template": "two"}]}"#;
+    let found = |text: &str, tools: &str| (Ok(text.to_string()), Some(tools.to_string()));
+    assert_eq!(chat(&[json]), found("json", "json"));
+    assert_eq!(chat(&[json, config]), found("config", "config"));
+    assert_eq!(chat(&[json, config, jinja, more]), found("jinja\nx", "more"));
+    assert_eq!(chat(&[("tokenizer_config.json", list)]), found("one", "two"));
+    let named = r#"{"chat_template": [{"name": "rag", "template": "one"}]}"#;
+    let (error, _) = chat(&[("tokenizer_config.json", named)]);
+    assert!(error.unwrap_err().contains("no chat template, only rag"));
+}
+
+/// A tokenizer of pieces as Llama's `tokenizer.json` has it: bytes, and spaces as ▁.
+fn pieces() -> Tokenizer {
+    let mut vocabulary: BTreeMap<String, usize> =
+        (0..256).map(|byte| (format!("<0x{byte:02X}>"), byte)).collect();
+    for (k, piece) in ["▁Hi", "▁there", "▁", "a", "<|im_end|>"].iter().enumerate() {
+        vocabulary.insert(piece.to_string(), 256 + k);
+    }
+    let document = serde_json::json!({
+        "version": "1.0",
+        "added_tokens": [{"id": 260, "content": "<|im_end|>", "single_word": false, "lstrip": false,
+                          "rstrip": false, "normalized": false, "special": true}],
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": true},
+    });
+    Tokenizer::from_json(document.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn a_stream_of_tokens_has_the_text_of_all() {
+    let tokenizer = pieces();
+    let stream = |ids: &[u32]| {
+        let mut decoder = TextDecoder::new(&tokenizer);
+        let mut text: String = ids.iter().map(|id| decoder.push(*id).unwrap()).collect();
+        text += &decoder.finish().unwrap();
+        text
+    };
+    let (hi, there, space, a, end) = (256, 257, 258, 259, 260);
+    for ids in [
+        vec![hi, end, there],
+        vec![end, hi, end, end, there, space, space, hi],
+        vec![hi, 0xe5, end, 0x8c, 0x97, there],
+        vec![space, space, there, 0xe5, 0x8c, a, there],
+        vec![0xe5, 0xe5, 0xe5, 0xe5, 0xe5, 0xe5, 0xe5, a],
+    ] {
+        assert_eq!(stream(&ids), tokenizer.decode(&ids, true).unwrap(), "{ids:?}");
+    }
+    // The whole text gives up a character beside a broken byte, which the stream gave already.
+    assert_eq!(
+        tokenizer.decode(&[0xe5, 0x8c, 0x97, 0x80, a, there], true).unwrap(),
+        "\u{fffd}\u{fffd}\u{fffd}\u{fffd}a there"
+    );
+    assert_eq!(stream(&[0xe5, 0x8c, 0x97, 0x80, a, there]), "北\u{fffd}a there");
+}
+
+#[test]
+fn a_batch_that_is_cut_keeps_what_belongs_to_its_texts() {
+    let device = backend_cpu::cpu();
+    let ids = |tokenizer: &Tokenizer, text: &str, length: usize| {
+        let (ids, mask) = tokenizer.encode_batch(&[text, ""], length, &device).unwrap();
+        assert_eq!(ids.dims(), mask.dims());
+        let ids = ids.to_vec::<i32>().unwrap();
+        ids[..ids.len() / 2].iter().map(|&id| id as u32).collect::<Vec<u32>>()
+    };
+    // No token ends a text.
+    let plain = pieces();
+    assert_eq!(ids(&plain, "aéa", 3), plain.encode("aéa", true).unwrap().ids[..3]);
+    let begins = gguf_tokenizer("gpt-2");
+    assert_eq!(ids(&begins, "hello", 3), begins.encode("hello", true).unwrap().ids[..3]);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers/word_pieces.json");
+    let both = Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap();
+    let whole = both.encode("the cat the cat", true).unwrap().ids;
+    let cut = ids(&both, "the cat the cat", 4);
+    assert_eq!((cut.len(), &cut[..3], cut[3]), (4, &whole[..3], whole[whole.len() - 1]));
+    let error = both.encode_batch(&["the"], 1, &device).unwrap_err().to_string();
+    assert!(error.contains("1 tokens of a text, of which 2 are those around it"), "{error}");
+}
+
+/// Numbers in a document that would take gigabytes.
+#[test]
+fn a_tokenizer_takes_no_more_than_its_file() {
+    let document = |normalizer: serde_json::Value, decoder: serde_json::Value| {
+        let document = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "normalizer": normalizer, "decoder": decoder,
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+        });
+        Tokenizer::from_json(document.to_string().as_bytes())
+    };
+    let table = |text: &str| serde_json::json!({"type": "Precompiled", "precompiled_charsmap": text});
+    let none = serde_json::Value::Null;
+    let refused = |normalizer: serde_json::Value, decoder: serde_json::Value, message: &str| {
+        let error = document(normalizer, decoder).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    };
+    // An array of 4 GB in a table of 6 bytes.
+    refused(table("/P///wAA"), none.clone(), "of 6 bytes has an array of 4294967292");
+    let nested = serde_json::json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, table("/P///wAA")]});
+    refused(nested, none.clone(), "of 6 bytes has an array of 4294967292");
+    refused(table("AAA"), none.clone(), "of 2 bytes has an array of 0");
+    refused(table("!"), none.clone(), "is no base64");
+    refused(table(&("AAAA".to_string() + &"YWFh".repeat(400))), none.clone(), "an array of");
+    refused(table(&("AAAAAGFh".to_string() + &"YWFh".repeat(400))), none.clone(), "by 1202 bytes");
+    // Each of 40 replacements doubles a text.
+    let doubles = serde_json::json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
+    let all = |name: &str, kind: &str| serde_json::json!({"type": "Sequence", kind: vec![&doubles; 40], "name": name});
+    refused(
+        all("n", "normalizers"),
+        none.clone(),
+        "the normalizer may make a text more than 1024 times longer",
+    );
+    refused(none.clone(), all("d", "decoders"), "the decoder may make a text more than 1024 times longer");
+    let space = serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    assert!(document(space, none).is_ok());
 }

@@ -27,15 +27,15 @@ fn taken(counts: &[AtomicUsize; 2]) -> [usize; 2] {
     [0, 1].map(|k| counts[k].swap(0, Ordering::Relaxed))
 }
 
-fn matrix(n: usize, d: &Device) -> Tensor {
+fn matrix(n: usize, d: &Device) -> Result<Tensor> {
     let numbers = (0..n * n).map(|i| (i * 7 % 11) as f32 / 64.0 - 0.05).collect();
-    Tensor::from_vec(numbers, [n, n], d).unwrap()
+    Tensor::from_vec(numbers, [n, n], d)
 }
 
 #[test]
 fn a_statistic_of_each_layer_computes_each_layer_once() -> Result<()> {
     let (d, counts) = counting();
-    let (w, x) = (matrix(16, &d), matrix(16, &d));
+    let (w, x) = (matrix(16, &d)?, matrix(16, &d)?);
     let means = no_grad(|| {
         let mut h = x;
         let mut means = Vec::new();
@@ -57,14 +57,14 @@ fn a_statistic_of_each_layer_computes_each_layer_once() -> Result<()> {
 fn a_loss_and_an_accuracy_share_the_network() -> Result<()> {
     let (d, counts) = counting();
     for tracked in [false, true] {
-        let w = if tracked { matrix(16, &d).requires_grad() } else { matrix(16, &d) };
+        let w = if tracked { matrix(16, &d)?.requires_grad() } else { matrix(16, &d)? };
         let targets = Tensor::from_vec((0..16).collect::<Vec<i32>>(), [16], &d)?;
         let evaluate = |x: &Tensor| -> Result<(Tensor, Tensor)> {
             let logits = x.matmul(&w)?.relu().matmul(&w)?;
             let right = logits.argmax_axis(1, false)?.eq(&targets.to_dtype(d.int_dtype())?)?;
             Ok((cross_entropy(&logits, &targets)?, right.to_dtype(DType::F32)?.mean()))
         };
-        let x = matrix(16, &d);
+        let x = matrix(16, &d)?;
         let (loss, accuracy) = evaluate(&x)?;
         loss.item::<f32>()?;
         accuracy.item::<f32>()?;
@@ -81,7 +81,7 @@ fn a_loss_and_an_accuracy_share_the_network() -> Result<()> {
 #[test]
 fn heads_share_their_trunk() -> Result<()> {
     let (d, counts) = counting();
-    let (w, x) = (matrix(16, &d), matrix(16, &d));
+    let (w, x) = (matrix(16, &d)?, matrix(16, &d)?);
     let heads = {
         // Nobody holds the trunk.
         let trunk = x.matmul(&w)?.tanh().matmul(&w)?.softmax(1)?;
@@ -103,7 +103,7 @@ fn heads_share_their_trunk() -> Result<()> {
 #[test]
 fn both_results_of_a_maximum_share_what_they_are_of() -> Result<()> {
     let (d, counts) = counting();
-    let (w, x) = (matrix(16, &d), matrix(16, &d));
+    let (w, x) = (matrix(16, &d)?, matrix(16, &d)?);
     let (values, indices) = x.matmul(&w)?.softmax(1)?.max_axis(1, false)?;
     values.to_vec::<f32>()?;
     indices.to_vec::<i64>()?;
@@ -117,7 +117,7 @@ fn a_value_that_is_kept_for_others_is_released_with_them() -> Result<()> {
         return Ok(());
     }
     let (d, _) = counting();
-    let (w, x) = (matrix(64, &d), matrix(64, &d));
+    let (w, x) = (matrix(64, &d)?, matrix(64, &d)?);
     x.matmul(&w)?.sum().item::<f32>()?;
     let before = d.memory().allocated;
     let bytes = 64 * 64 * 4;
@@ -142,7 +142,7 @@ fn a_value_that_is_kept_for_others_is_released_with_them() -> Result<()> {
 #[test]
 fn a_contiguous_copy_is_made_when_it_is_read() -> Result<()> {
     let (d, counts) = counting();
-    let x = matrix(16, &d);
+    let x = matrix(16, &d)?;
     let copy = x.t()?.matmul(&x)?.t()?.contiguous()?;
     assert_eq!(taken(&counts), [0, 0]);
     copy.eval()?;

@@ -201,10 +201,8 @@ impl<'s> Lexer<'s> {
                     "(" => open.push(")"),
                     "[" => open.push("]"),
                     "{" => open.push("}"),
-                    ")" | "]" | "}" => {
-                        if open.pop() != Some(operator) {
-                            return self.fault(format!("unexpected {operator:?}"));
-                        }
+                    ")" | "]" | "}" if open.pop() != Some(operator) => {
+                        return self.fault(format!("unexpected {operator:?}"));
                     }
                     _ => {}
                 }

@@ -257,7 +257,7 @@ fn is_all(args: &Args, value: bool) -> Out {
 }
 
 fn is_digit(c: char) -> bool {
-    c.is_numeric() && c.to_digit(10).is_some() || (c.is_numeric() && !c.is_ascii() && !c.is_alphabetic())
+    c.is_numeric() && c.is_ascii_digit() || (c.is_numeric() && !c.is_ascii() && !c.is_alphabetic())
 }
 
 fn cased(text: &str) -> bool {

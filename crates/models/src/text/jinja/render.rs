@@ -59,12 +59,15 @@ enum Flow {
     Continue,
 }
 
+/// The names and values of a namespace.
+type Fields = Vec<(Rc<str>, Value)>;
+
 /// A rendering of a template.
 pub(super) struct Renderer<'t> {
     pub(super) budget: Budget,
     /// The macros that were met, with the scopes of their definitions.
     macros: RefCell<Vec<(&'t Macro, Rc<Scope>)>>,
-    namespaces: RefCell<Vec<Vec<(Rc<str>, Value)>>>,
+    namespaces: RefCell<Vec<Fields>>,
     depth: std::cell::Cell<usize>,
 }
 
