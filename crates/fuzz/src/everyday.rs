@@ -108,6 +108,16 @@ enum Step {
     Unary(usize),
 }
 
+impl Step {
+    /// The operand beside the value so far.
+    fn operand(&self) -> Option<&Operand> {
+        match self {
+            Step::Binary(_, operand, _) => Some(operand),
+            Step::Unary(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Value,
@@ -252,11 +262,8 @@ struct Values {
 impl Program {
     /// The operands, in the order of the steps.
     fn operands(&self) -> Vec<&Operand> {
-        let of_step = |step: &'_ Step| match step {
-            Step::Binary(_, operand, _) => Some(operand),
-            Step::Unary(_) => None,
-        };
-        std::iter::once(&self.first).chain(self.steps.iter().filter_map(of_step)).collect()
+        let of_steps = self.steps.iter().filter_map(Step::operand);
+        std::iter::once(&self.first).chain(of_steps).collect()
     }
 
     /// Whether the gradients are those of the reference: not if a choice may depend on the last place.
