@@ -31,6 +31,8 @@ pub(crate) enum Part {
     Whole,
     /// All tests except those whose names have these prefixes.
     Except(Names),
+    /// All tests, but of those whose names have these prefixes only the share of this day.
+    Dealt(Names, u64),
     /// One module of the crate's integration tests (`tests/it`).
     Module(&'static str),
 }
@@ -41,10 +43,34 @@ impl Part {
         match self {
             Part::Nothing => false,
             Part::Whole => true,
-            Part::Except(apart) => !apart.iter().copied().flatten().any(|begin| name.starts_with(begin)),
+            Part::Except(apart) => !begins(name, apart),
+            Part::Dealt(dealt, day) => !begins(name, dealt) || hash(name) % DAYS == day % DAYS,
             Part::Module(module) => name.split_once("::").is_some_and(|(first, _)| first == module),
         }
     }
+}
+
+/// Whether a name has one of these prefixes.
+fn begins(name: &str, prefixes: Names) -> bool {
+    prefixes.iter().copied().flatten().any(|begin| name.starts_with(begin))
+}
+
+/// The 64-bit FNV-1a hash of a name, which is the same on every machine. Its halves are mixed, as a remainder of
+/// a small number depends on few of the low bits.
+fn hash(name: &str) -> u64 {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash ^ (hash >> 32)
+}
+
+/// The days within which each test that is dealt runs on a GPU.
+const DAYS: u64 = 4;
+
+/// The part of the suite that the first run on a device takes. Tests that add no kernel to those of others run
+/// whole on the CPU, and on a GPU a share each day.
+pub(crate) fn first(device: &Device, seed: u64) -> Part {
+    if device.is("wgpu") { Part::Dealt(&[COMPOSED], seed) } else { Part::Whole }
 }
 
 /// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
@@ -104,21 +130,22 @@ const PROCESS_ON_CPU: &[&str] =
 /// Tests that add no kernel to those of other tests on a GPU: compositions such as attention; layers and
 /// distributions made of rows of the table, whose values and gradients run in every form; other backends; and
 /// checks of other views, which the backend's own tests have in every form.
-const COMPOSED_ON_GPU: &[&str] = &[
+const COMPOSED: &[&str] = &[
     "attention::",
     "distributions::",
     "fft::",
     "layers::",
     "movement::",
     "networks::",
-    "operations::every_layout_and_shape",
-    "operations::pytorch_gives_the_same",
     "optimizers::",
     "probability::",
     "pytorch::",
     "recurrent::",
     "third_party::",
 ];
+
+/// Checks of the table that the first run on a GPU makes in full.
+const OF_TABLE: &[&str] = &["operations::every_layout_and_shape", "operations::pytorch_gives_the_same"];
 
 const fn set(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
     Rerun {
@@ -133,7 +160,7 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
 const FORMS: [Rerun; 3] = [
-    form("tiled", &[(SETTINGS, "wgpu.form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
+    form("tiled", &[(SETTINGS, "wgpu.form=tiled")], &[GRAPH, MEMORY, COMPOSED, OF_TABLE]),
     form(
         "direct, uniforms, 8 buffers",
         // With checked shaders too.
@@ -142,10 +169,14 @@ const FORMS: [Rerun; 3] = [
             ("TAPER_WGPU_CHECKED", "1"),
         ],
         // Buffers of parameters are memory too.
-        &[GRAPH, COMPOSED_ON_GPU],
+        &[GRAPH, COMPOSED, OF_TABLE],
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form("windows of 128 KiB", &[(SETTINGS, "wgpu.binding_bytes=131072")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
+    form(
+        "windows of 128 KiB",
+        &[(SETTINGS, "wgpu.binding_bytes=131072")],
+        &[GRAPH, MEMORY, COMPOSED, OF_TABLE],
+    ),
 ];
 
 const fn form(
@@ -164,12 +195,12 @@ const SECOND: [Rerun; 2] = [
     form(
         "SwiftShader",
         &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])],
-        &[GRAPH, COMPOSED_ON_GPU],
+        &[GRAPH, COMPOSED, OF_TABLE],
     ),
     form(
         "SwiftShader",
         &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])],
-        &[GRAPH, COMPOSED_ON_GPU],
+        &[GRAPH, COMPOSED, OF_TABLE],
     ),
 ];
 
@@ -223,6 +254,15 @@ mod tests {
     fn labels(name: &str, description: &str) -> Vec<&'static str> {
         let device = Device { name: name.to_string(), description: description.to_string() };
         of(&device).into_iter().map(|rerun| rerun.label).collect()
+    }
+
+    #[test]
+    fn a_test_that_is_dealt_runs_on_one_of_four_days() {
+        for name in ["layers::conv", "networks::resnet", "third_party::a_backend"] {
+            let days = (0..DAYS).filter(|&day| Part::Dealt(&[COMPOSED], day).has(name));
+            assert_eq!(days.count(), 1, "{name}");
+        }
+        assert!((0..DAYS).all(|day| Part::Dealt(&[COMPOSED], day).has("sort::rows")));
     }
 
     #[test]
