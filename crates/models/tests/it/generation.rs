@@ -101,7 +101,7 @@ fn a_text_that_passes_the_original_context_is_computed_again() {
     // A step that fails where the text is computed again leaves the cache as it was.
     let mut cache = model.new_cache();
     step(&mut cache, 0, 6);
-    let strange = Tensor::new([[3i32, 400, 5]], &model.device()).unwrap();
+    let strange = Tensor::ones([1, 3], &model.device()).unwrap();
     assert!(model.next_logits(&strange, &mut cache).is_err());
     assert_eq!(cache.len(), 6);
     step(&mut cache, 6, 10);
@@ -460,7 +460,9 @@ fn a_generation_goes_on_after_an_error() {
                     (ids(again), generate_from(&*model, cache, &more, &most_likely(6)).unwrap())
                 }
             };
-            device.set_memory_limit(device.memory().allocated).unwrap();
+            // The least limit that the device takes; what it has in use is rounded up.
+            let mut limits = (device.memory().allocated..).step_by(256);
+            assert!(limits.any(|limit| device.set_memory_limit(limit).is_ok()));
             let failed = match awaited {
                 true => pollster::block_on(tokens.next_async()),
                 false => tokens.next(),

@@ -7,9 +7,9 @@ use super::{
 };
 
 /// How deep blocks and expressions may be nested.
-const MAX_DEPTH: usize = 60;
+const MAX_DEPTH: usize = 50;
 /// The number of operators in a chain, such as a sum.
-const MAX_CHAIN: usize = 200;
+const MAX_CHAIN: usize = 120;
 
 /// The statements of a template.
 pub(super) fn parse(source: &str) -> Result<Vec<Statement>, Fault> {

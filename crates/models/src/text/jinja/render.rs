@@ -11,7 +11,7 @@ use super::{
 };
 
 /// How deep statements, expressions and calls of macros may be nested in one another.
-const MAX_DEPTH: usize = 400;
+const MAX_DEPTH: usize = 150;
 /// The bytes that a variable or a macro takes beside its value.
 const ENTRY_BYTES: usize = 96;
 /// The longest list of `range`, as in Jinja's sandbox.
