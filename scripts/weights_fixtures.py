@@ -133,7 +133,8 @@ def write():
     torch.save({"epoch": 3, "model": modules}, FILES / "whole_modules_protocol4.pt", pickle_protocol=4)
     for name, prefix in (("whole_modules.pt", ""), ("whole_modules_legacy.pt", ""), ("whole_modules_protocol4.pt", "model.")):
         expected[name] = described({prefix + k: v for k, v in modules.state_dict().items()})
-    # PyTorch pads its archives so that, for stems of 21 characters, bytes before the directory look like records.
+    # PyTorch pads its archives so that, for stems of 21 characters, bytes before the directory look like
+    # records.
     named = OrderedDict(weight=torch.arange(3.0))
     torch.save(named, FILES / "stem_of_21_characters.pt")
     expected["stem_of_21_characters.pt"] = described(named)

@@ -33,7 +33,7 @@ CASES = {
     "peft_dora": ("llama", dict(r=3, lora_alpha=12, use_dora=True, target_modules=["q_proj", "up_proj", "embed_tokens"])),
     "peft_gpt2": ("gpt2", dict(r=2, lora_alpha=4, use_dora=True, fan_in_fan_out=True, target_modules=["c_attn", "wpe"])),
     "peft_conv": ("convolutions", dict(r=4, lora_alpha=6, target_modules=["first", "second", "head"])),
-    # Of several patterns that fit a layer the first counts, and `^` is the beginning of the whole path.
+    # The first of several patterns that fit a layer counts, and `^` is the beginning of the whole path.
     "peft_patterns": ("llama", dict(r=4, lora_alpha=16, target_modules=["q_proj", "down_proj"], rank_pattern={"^q_proj": 1, r".*\.0\..*_proj": 3, "q_proj": 2},
                                     alpha_pattern={"(down|up)_proj": 6, "^down_proj": 50, "layers.1.mlp.down_proj": 8, "model.layers.1.self_attn.q_proj$": 5})),
     # Biases and modules of the model that are trained with the adapter.

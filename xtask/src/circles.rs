@@ -23,6 +23,7 @@ const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-backend-cpu/simd", &["gaussian", "math", "vector"]),
     ("taper-data", &["compose", "dataset"]),
     ("taper-distributed", &["communicator", "work"]),
+    ("taper-models/text/jinja", &["checks", "filters", "render"]),
     ("taper-nn", &["field", "training", "visitor"]),
     ("taper-nn", &["functional", "layers", "loss"]),
     ("taper-onnx", &["attribute", "context", "execute", "graph", "ops", "registry"]),

@@ -1,6 +1,6 @@
-//! Programs as users write them: one to three operations on matrices, columns, rows, cells, constants, numbers
-//! and views, at sizes past every block and register, alone and before a reduction, with their gradients. The
-//! expected numbers are those of the plain reference, one operation at a time.
+//! Programs as users write them: one to three operations on matrices, columns, rows, cells, constants,
+//! numbers and views, at sizes past every block and register, alone and before a reduction, with their
+//! gradients. The expected numbers are those of the plain reference, one operation at a time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -342,7 +342,8 @@ impl Program {
         })
     }
 
-    /// Compares the values of the device with those of the reference, which computes each operation by itself.
+    /// Compares the values of the device with those of the reference, which computes each operation by
+    /// itself.
     fn check(&self, device: &Device) -> Result<(), String> {
         let both = || {
             let found = self.values(device)?;

@@ -1,5 +1,5 @@
-//! Laziness costs no work: whatever a program reads, in any order and with handles dropped at any time, it runs
-//! at most as many kernels as if each operation were computed when it is called.
+//! Laziness costs no work: whatever a program reads, in any order and with handles dropped at any time, it
+//! runs at most as many kernels as if each operation were computed when it is called.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -41,8 +41,8 @@ pub fn kernels_case(seed: u64, case: u64, device: &Device) -> Result<(), Report>
     Ok(())
 }
 
-/// A device that counts its kernels, except those that read nothing: a constant, a range or a draw is filled in
-/// wherever it is read.
+/// A device that counts its kernels, except those that read nothing: a constant, a range or a draw is filled
+/// in wherever it is read.
 struct Counted {
     device: Device,
     kernels: Arc<AtomicUsize>,

@@ -347,8 +347,8 @@ impl KvCache {
         }
     }
 
-    /// Reads the logits of a step, `[N, …]` in f32. The tables and states are computed with them, because they
-    /// come from the same products.
+    /// Reads the logits of a step, `[N, …]` in f32. The tables and states are computed with them, because
+    /// they come from the same products.
     ///
     /// # Errors
     /// Whatever the device reports.

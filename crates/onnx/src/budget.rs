@@ -153,7 +153,7 @@ enum Message {
     Entry,
 }
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy)]
 enum Held {
     /// A message within the one around it, or one in a list or on its own, with its size there.

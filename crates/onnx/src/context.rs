@@ -333,7 +333,7 @@ impl<'a> Context<'a> {
     /// An input on the host whose elements determine those of the result, or how many there are.
     ///
     /// # Errors
-    /// Those of [`Context::host`] and of [`Context::refuse_trace`].
+    /// The errors of [`Context::host`] and of [`Context::refuse_trace`].
     pub(crate) fn host_data(&self, index: usize) -> Result<Arc<HostTensor>> {
         self.refuse_trace(self.value(index)?)?;
         self.host(index)
@@ -354,7 +354,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What `read` makes of the node's attributes, which is kept for later runs.
+    /// The value that `read` makes of the node's attributes; it is kept for later runs.
     pub(crate) fn parsed<T: Send + Sync + 'static>(
         &self,
         read: impl FnOnce() -> Result<T>,

@@ -115,7 +115,7 @@ pub(crate) struct Node {
     pub(crate) output_names: Vec<String>,
     pub(crate) attributes: HashMap<String, Attribute>,
     pub(crate) action: Action,
-    /// What the operator has read from large attributes in its first run.
+    /// The data that the operator has read from large attributes in its first run.
     pub(crate) parsed: OnceLock<Arc<dyn Any + Send + Sync>>,
     /// Slots that no later step reads.
     pub(crate) frees: Vec<usize>,

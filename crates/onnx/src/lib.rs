@@ -42,15 +42,17 @@ pub mod proto;
 mod registry;
 mod rewrite;
 mod value;
+mod value_info;
 mod weights;
 
 pub use budget::Budget;
 pub use context::Context;
 pub use export::{DynamicAxis, Export, Exportable, Exported, export, export_proto, export_with};
-pub use model::{LoadOptions, Model, ModelInfo, Outputs, Size, ValueInfo};
+pub use model::{LoadOptions, Model, ModelInfo, Outputs};
 pub use registry::Registry;
 pub use rewrite::Rewrites;
 pub use value::{DataType, HostData, HostTensor, Value};
+pub use value_info::{Size, ValueInfo};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]

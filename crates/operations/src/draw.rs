@@ -11,8 +11,8 @@ use taper_testing::{LAYOUTS, settings::setting};
 
 use crate::{
     fixtures::INTEGERS,
+    forms,
     row::{ANY_SHAPES, Row},
-    sizes,
     table::rows,
 };
 
@@ -70,7 +70,7 @@ impl Check {
                 let layouts = layouts.map(|layout| format!("{layout:?}"));
                 layouts.chain(shapes.map(|shapes| format!("{shapes:?}"))).collect()
             }
-            Check::Sizes => sizes::ways(row),
+            Check::Sizes => forms::ways(row),
             Check::Gradients => row.gradient_dtypes().iter().map(DType::to_string).collect(),
             Check::Integers => INTEGERS.iter().map(DType::to_string).collect(),
             Check::Torch | Check::BadInput | Check::Mapped | Check::Jacobians | Check::Derivatives => {

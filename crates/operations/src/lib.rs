@@ -6,6 +6,7 @@
 //! | [`table`] | the rows: open this to add an operation |
 //! | [`row`] | what a row can say |
 //! | [`check`] | what a row is held to |
+//! | `forms` | forms of inputs that broadcast |
 //! | `sizes` | rows at sizes past every block, with columns, rows, constants and numbers |
 //! | [`draw`] | a part of the table, for runs that repeat it |
 //! | [`different`] | where integers differ from PyTorch's on purpose |
@@ -18,6 +19,7 @@ pub mod check;
 pub mod different;
 pub mod draw;
 pub mod fixtures;
+mod forms;
 pub mod page;
 pub mod public;
 pub mod row;

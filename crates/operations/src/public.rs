@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 /// Functions that have no row, by reason.
 pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
-    ("parts of other functions, hidden: tested with those", &["contract_wide", "scale_of_squares"]),
+    (
+        "parts of other functions, hidden: tested with those",
+        &["contract_wide", "scale_of_squares", "scaled_norm"],
+    ),
     (
         "a constructor from a user's numbers: tested with dtypes and conversions",
         &["new", "from_slice", "from_vec", "from_bytes_of", "from_bytes_with", "from_ndarray"],

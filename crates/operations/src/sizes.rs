@@ -1,5 +1,5 @@
-//! Pointwise rows at sizes past every block and register of a kernel, with each input a column, a row, a cell,
-//! a constant or a number beside matrices and columns, alone and before a sum along each axis.
+//! Pointwise rows at sizes past every block and register of a kernel, with each input a column, a row, a
+//! cell, a constant or a number beside matrices and columns, alone and before a sum along each axis.
 
 use taper::{DType, Device, Result, Tensor, tensor_core::DeviceKind};
 use taper_testing::{difference, of};
@@ -7,71 +7,17 @@ use taper_testing::{difference, of};
 use crate::{
     check::{Bench, Verdict, in_words, numbers, within},
     draw::{Check, fnv},
+    forms::{Case, Form, cases, name},
     row::{Given, Row},
 };
 
 /// The innermost sizes, of which each case takes one.
 const SIZES: [usize; 6] = [127, 128, 129, 513, 1025, 2000];
-/// The rows of a matrix.
-const ROWS: usize = 2;
-/// The multiple of a row's tolerance: there are hundreds of times as many inputs as in its other checks, and some
-/// are near zeros and poles of its function. An element of another place is further off.
+/// The multiple of a row's tolerance: there are hundreds of times as many inputs as in its other checks, and
+/// some are near zeros and poles of its function. An element of another place is further off.
 const LOOSE: f64 = 8.0;
 /// The part of the cases that a GPU takes, where each compiles a kernel.
 const GPU_PART: u64 = 16;
-
-/// The form of an input.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Form {
-    Matrix,
-    Column,
-    Row,
-    Cell,
-    /// The same number everywhere, without memory.
-    Constant,
-    /// A 0-d constant.
-    Number,
-}
-
-/// The forms of one input, beside the others in the second form.
-const PAIRS: [(Form, Form); 9] = [
-    (Form::Column, Form::Matrix),
-    (Form::Row, Form::Matrix),
-    (Form::Cell, Form::Matrix),
-    (Form::Constant, Form::Matrix),
-    (Form::Number, Form::Matrix),
-    (Form::Row, Form::Column),
-    (Form::Constant, Form::Column),
-    (Form::Number, Form::Constant),
-    (Form::Matrix, Form::Column),
-];
-
-/// The cases of a row: the input with the first form, and the forms.
-fn cases(row: &Row) -> impl Iterator<Item = (usize, (Form, Form))> {
-    let inputs = if row.pointwise { row.inputs.len() } else { 0 };
-    (0..inputs).flat_map(|k| PAIRS.map(|pair| (k, pair)))
-}
-
-fn name((k, (form, others)): (usize, (Form, Form))) -> String {
-    format!("input {k} a {form:?}, others {others:?}")
-}
-
-/// The names of the cases of a row.
-pub(crate) fn ways(row: &Row) -> Vec<String> {
-    cases(row).map(name).collect()
-}
-
-impl Form {
-    fn shape(self, width: usize) -> Vec<usize> {
-        match self {
-            Form::Matrix | Form::Constant => vec![ROWS, width],
-            Form::Column => vec![ROWS, 1],
-            Form::Row => vec![width],
-            Form::Cell => vec![1, 1],
-            Form::Number => Vec::new(),
-        }
-    }
-}
 
 impl Bench {
     /// At sizes past every block and register, as maps and before sums.
@@ -130,7 +76,7 @@ impl Row {
         &self,
         device: &Device,
         (rounded, held): (DType, DType),
-        (first, (form, others)): (usize, (Form, Form)),
+        (first, (form, others)): Case,
         width: usize,
     ) -> Result<Given> {
         let tensors = self.inputs.iter().enumerate().map(|(k, input)| {

@@ -55,8 +55,8 @@ pub(crate) struct Args {
     /// Run only the tests whose names contain this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Which parts of the table of operations the repeated runs on GPUs take, and which tests that add no kernel
-    /// the first one takes: the next number takes the next parts [default: the day]
+    /// Which parts of the table of operations the repeated runs on GPUs take, and which tests that add no
+    /// kernel the first one takes: the next number takes the next parts [default: the day]
     #[arg(long)]
     seed: Option<u64>,
     /// Name this many of the slowest tests of each run, with their seconds

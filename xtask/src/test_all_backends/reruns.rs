@@ -55,8 +55,8 @@ fn begins(name: &str, prefixes: Names) -> bool {
     prefixes.iter().copied().flatten().any(|begin| name.starts_with(begin))
 }
 
-/// The 64-bit FNV-1a hash of a name, which is the same on every machine. Its halves are mixed, as a remainder of
-/// a small number depends on few of the low bits.
+/// The 64-bit FNV-1a hash of a name, which is the same on every machine. Its halves are mixed, as a remainder
+/// of a small number depends on few of the low bits.
 fn hash(name: &str) -> u64 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -67,8 +67,8 @@ fn hash(name: &str) -> u64 {
 /// The days within which each test that is dealt runs on a GPU.
 const DAYS: u64 = 4;
 
-/// The part of the suite that the first run on a device takes. Tests that add no kernel to those of others run
-/// whole on the CPU, and on a GPU a share each day.
+/// The part of the suite that the first run on a device takes. Tests that add no kernel to those of others
+/// run whole on the CPU, and on a GPU a share each day.
 pub(crate) fn first(device: &Device, seed: u64) -> Part {
     if device.is("wgpu") { Part::Dealt(&[COMPOSED], seed) } else { Part::Whole }
 }

@@ -384,8 +384,8 @@ pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
 /// that is uniform is read as one.
 ///
 /// # Safety
-/// The operands are aligned and of `dtype`; `out` is valid for `n` elements of it. `out` is not an operand for
-/// `pow`, and never a number.
+/// The operands are aligned and of `dtype`; `out` is valid for `n` elements of it. `out` is not an operand
+/// for `pow`, and never a number.
 pub(crate) unsafe fn binary(
     isa: Isa,
     op: BinaryOp,

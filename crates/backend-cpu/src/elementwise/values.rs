@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    /// A buffer, a number of it and a filled register are read as far as they reach, and an error says how far
-    /// that is.
+    /// A buffer, a number of it and a filled register are read as far as they reach, and an error says how
+    /// far that is.
     #[test]
     fn no_step_reads_past_its_operand() {
         let mut elements = [0f32; 8];

@@ -176,7 +176,7 @@ fn samples(
     Ok(WavInfo { channels, rate, encoding, start, bytes: size })
 }
 
-/// The header of a file with so many samples; `None` if they are more than it can count.
+/// The header of a file with this number of samples; `None` if it cannot count them.
 pub(super) fn header(channels: u16, rate: u32, encoding: Encoding, samples: usize) -> Option<Vec<u8>> {
     let size = encoding.bytes();
     let data = u32::try_from(samples.checked_mul(size)?).ok()?;

@@ -1,6 +1,6 @@
-//! The tokens of a [`KvCache`] whose keys depend on the length of their text: longrope has other frequencies for
-//! texts longer than the context of the training. When a text passes that length, keys and values of its first
-//! positions are those of another text, so that all are computed again.
+//! The tokens of a [`KvCache`] whose keys depend on the length of their text: longrope has other frequencies
+//! for texts longer than the context of the training. When a text passes that length, keys and values of its
+//! first positions are those of another text, so that all are computed again.
 
 use tensor_core::{Result, Tensor};
 
@@ -49,12 +49,12 @@ impl Texts {
 }
 
 impl KvCache {
-    /// A model's step for tokens `[N, L]`, which gives the hidden states `[N, L, features]`. `ropes` are those of
-    /// the kinds of layers. If a text becomes so long, or by [`KvCache::truncate`] so short, that one of them has
-    /// other frequencies, the step is done for the whole text, as `transformers` does.
+    /// A model's step for tokens `[N, L]`, which gives the hidden states `[N, L, features]`. `ropes` are
+    /// those of the kinds of layers. If a text becomes so long, or by [`KvCache::truncate`] so short, that
+    /// one of them has other frequencies, the step is done for the whole text, as `transformers` does.
     ///
     /// # Errors
-    /// Those of the step; the cache is then what it was.
+    /// The errors of the step; the cache is then what it was.
     #[track_caller]
     pub(crate) fn step_by_length(
         &mut self,

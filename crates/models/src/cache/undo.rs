@@ -1,5 +1,6 @@
-//! The way back from a step of a [`KvCache`] that fails, and from the last steps of one whose results could not
-//! be read: tables, states and rows in use are handles and numbers, which are kept until the step has ended.
+//! The way back from a step of a [`KvCache`] that fails, and from the last steps of one whose results could
+//! not be read: tables, states and rows in use are handles and numbers, which are kept until the step has
+//! ended.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use tensor_core::{Error, Result, Tensor};
 
 use super::{KvCache, LayerCache, MOST_TAKEN_BACK, OP, Rows, Shared, texts::Texts};
 
-/// What a step changes of a cache.
+/// The parts of a cache that a step changes.
 #[derive(Clone, Debug)]
 pub(super) struct Contents {
     pub(super) layers: Vec<LayerCache>,

@@ -39,8 +39,8 @@ pub struct Beam {
 /// The best continuations of a prompt, best first.
 ///
 /// # Errors
-/// An empty prompt or no beams, logits that are no distribution (see [`Sampler::next`](super::Sampler::next)), or
-/// whatever the model reports.
+/// An empty prompt or no beams, logits that are no distribution (see
+/// [`Sampler::next`](super::Sampler::next)), or whatever the model reports.
 #[track_caller]
 pub fn beam_search<M: LanguageModel + ?Sized>(
     model: &M,

@@ -81,8 +81,8 @@ impl Sampler {
     /// `prompt` and `generated` are the tokens before it.
     ///
     /// # Errors
-    /// Logits that are no distribution: none at all, NaN or +∞ among them, or −∞ for every token. A logit of −∞
-    /// is a token that cannot follow.
+    /// Logits that are no distribution: none at all, NaN or +∞ among them, or −∞ for every token. A logit of
+    /// −∞ is a token that cannot follow.
     #[track_caller]
     pub fn next(&mut self, logits: &[f32], prompt: &[u32], generated: &[u32]) -> Result<(u32, f64)> {
         let mut scores = checked_scores("Sampler", logits)?;

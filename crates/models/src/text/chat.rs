@@ -39,12 +39,15 @@ impl Message {
     }
 }
 
-/// A template that turns a conversation into text: Jinja with the values and methods of Python, the filters and
-/// tests of Jinja, and the functions and blocks that `transformers` adds (`raise_exception`, `strftime_now`,
-/// `tojson`, `{% generation %}`, `{% break %}`). `strftime_now` gives the time in UTC.
+/// The name of the chat template that is used unless another is chosen.
+pub(super) const DEFAULT_TEMPLATE: &str = "default";
+
+/// A template that turns a conversation into text: Jinja with the values and methods of Python, the filters
+/// and tests of Jinja, and the functions and blocks that `transformers` adds (`raise_exception`,
+/// `strftime_now`, `tojson`, `{% generation %}`, `{% break %}`). `strftime_now` gives the time in UTC.
 ///
-/// A template is a program of a stranger. Each rendering may take 10 million steps and make texts and lists of 256
-/// MiB, and 100 steps and 1,000 bytes more for each byte of template and variables; see
+/// A template is a program of a stranger. Each rendering may take 10 million steps and make texts and lists
+/// of 256 MiB, and 100 steps and 1,000 bytes more for each byte of template and variables; see
 /// [`ChatTemplate::set_limits`].
 ///
 /// ```
@@ -82,8 +85,8 @@ impl ChatTemplate {
         self.limits = Some(limits);
     }
 
-    /// The text of a conversation; see [`Tokenizer::chat`](super::Tokenizer::chat). A token that is none is not
-    /// defined in the template; `tools` and `documents` are none.
+    /// The text of a conversation; see [`Tokenizer::chat`](super::Tokenizer::chat). A token that is none is
+    /// not defined in the template; `tools` and `documents` are none.
     ///
     /// # Errors
     /// Messages that the template refuses, for instance in another order than it expects, and a template that
@@ -102,14 +105,15 @@ impl ChatTemplate {
         self.rendered(&conversation(messages, add_generation_prompt, &tokens)?)
     }
 
-    /// The text with these variables: a map or a structure, whose fields keep their order. `transformers` gives
-    /// `messages`, `tools`, `documents`, `add_generation_prompt` and the special tokens, such as `bos_token`;
-    /// `tools` and `documents` are none if they are not given.
+    /// The text with these variables: a map or a structure, whose fields keep their order. `transformers`
+    /// gives `messages`, `tools`, `documents`, `add_generation_prompt` and the special tokens, such as
+    /// `bos_token`; `tools` and `documents` are none if they are not given.
     ///
     /// ```
     /// # use models::text::ChatTemplate;
     /// # fn main() -> tensor_core::Result<()> {
-    /// let template = ChatTemplate::new("{% if tools %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}")?;
+    /// let source = "{% if tools %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}";
+    /// let template = ChatTemplate::new(source)?;
     /// let messages = serde_json::json!([{"role": "user", "content": "Hello"}]);
     /// let tools = serde_json::json!([{"name": "clock"}]);
     /// let text = template.render_with(&serde_json::json!({"messages": messages, "tools": tools}))?;

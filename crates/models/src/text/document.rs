@@ -1,5 +1,6 @@
-//! What a `tokenizer.json` must be before the crate `tokenizers` reads it, which takes some things for granted: it
-//! panics, allocates what a number in the file says, or makes a text as long as the file asks for.
+//! The conditions that a `tokenizer.json` must meet before the crate `tokenizers` reads it, which takes some
+//! things for granted: it panics, allocates what a number in the file says, or makes a text as long as the
+//! file asks for.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -11,8 +12,8 @@ const MAX_GROWTH: usize = 1024;
 /// The longest replacement of a character by a `Precompiled` normalizer, in bytes.
 const MAX_REPLACEMENT_BYTES: usize = 1024;
 
-/// Checks that a document is JSON, that special tokens of templates are listed, and what normalizers and decoders
-/// make of a text.
+/// Checks that a document is JSON, that special tokens of templates are listed, and what normalizers and
+/// decoders make of a text.
 pub(super) fn check(document: &[u8]) -> Checked {
     #[derive(Deserialize)]
     struct Parts {
@@ -66,8 +67,8 @@ fn growth(part: &Json, list: &str) -> Result<usize, String> {
     Ok(most)
 }
 
-/// Checks the table of a `Precompiled` normalizer: in base64, the bytes of an array as a number of 32 bits, the
-/// array, and texts that end with 0.
+/// Checks the table of a `Precompiled` normalizer: in base64, the bytes of an array as a number of 32 bits,
+/// the array, and texts that end with 0.
 fn check_table(table: &str) -> Checked {
     let bytes = from_base64(table).ok_or("the precompiled_charsmap is no base64")?;
     let size = bytes.first_chunk().map(|size| u32::from_le_bytes(*size) as usize);

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use tensor_core::{Result, file::file_error};
 use weights::{GgufValue, WeightFile};
 
-use super::tokenizer::DEFAULT_TEMPLATE;
+use super::chat::DEFAULT_TEMPLATE;
 
 /// The content of the metadata.
 pub(super) struct Found {

@@ -23,8 +23,8 @@ pub struct TextDecoder<'a> {
 
 /// The mark of bytes that are no whole character.
 const INCOMPLETE: char = '\u{fffd}';
-/// The number of tokens for which an incomplete character is awaited. A character has at most four bytes, and a
-/// token at least one.
+/// The number of tokens for which an incomplete character is awaited. A character has at most four bytes, and
+/// a token at least one.
 const MAX_CHARACTER_TOKENS: usize = 4;
 
 impl<'a> TextDecoder<'a> {
@@ -67,8 +67,8 @@ impl<'a> TextDecoder<'a> {
         Ok(added)
     }
 
-    /// The part of a text behind that of the context. If broken bytes change the text of the bytes before them,
-    /// which was given already, it is the text of the new tokens alone.
+    /// The part of a text behind that of the context. If broken bytes change the text of the bytes before
+    /// them, which was given already, it is the text of the new tokens alone.
     #[track_caller]
     fn added(&self, text: &str) -> Result<String> {
         match text.strip_prefix(&self.known) {

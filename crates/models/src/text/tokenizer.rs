@@ -18,14 +18,13 @@ use tokenizers::{PostProcessor, TruncationDirection};
 use weights::WeightFile;
 
 use super::{
-    ChatTemplate, Message, chat,
+    ChatTemplate, Message,
+    chat::{self, DEFAULT_TEMPLATE},
     document::check,
     from_gguf::{self, Pieces},
 };
 
 const OP: &str = "Tokenizer";
-/// The name of the chat template that is used unless another is chosen.
-pub(super) const DEFAULT_TEMPLATE: &str = "default";
 /// The name of the template for conversations with tools, where there is one.
 const TOOLS_TEMPLATE: &str = "tool_use";
 /// The special tokens that a chat template may name.
@@ -61,8 +60,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same, for which special tokens in a text are ordinary words. Made when it is needed.
     plain: OnceLock<tokenizers::Tokenizer>,
-    /// The chat templates by their names. A source that is not valid is an error when it is used, since all but
-    /// conversations work without it.
+    /// The chat templates by their names. A source that is not valid is an error when it is used, since all
+    /// but conversations work without it.
     templates: BTreeMap<String, Result<ChatTemplate>>,
     /// Special tokens by the names that chat templates use.
     special: Vec<(&'static str, String)>,
@@ -116,12 +115,14 @@ impl Tokenizer {
     }
 
     /// The tokenizer of a folder: `tokenizer.json`, and, where they are there, the special tokens of
-    /// `tokenizer_config.json`, the end tokens of `generation_config.json`, and the chat template of the first of
-    /// `chat_template.jinja`, `tokenizer_config.json` (one, or a list with names) and `chat_template.json`; further
-    /// ones are in the folder `additional_chat_templates`. A path of a GGUF file works too.
+    /// `tokenizer_config.json`, the end tokens of `generation_config.json`, and the chat template of the
+    /// first of `chat_template.jinja`, `tokenizer_config.json` (one, or a list with names) and
+    /// `chat_template.json`; further ones are in the folder `additional_chat_templates`. A path of a GGUF
+    /// file works too.
     ///
     /// # Errors
-    /// A `File` error that names the file. A chat template that is not valid is an error of [`Tokenizer::chat`].
+    /// A `File` error that names the file. A chat template that is not valid is an error of
+    /// [`Tokenizer::chat`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let folder = path.as_ref();
@@ -152,8 +153,8 @@ impl Tokenizer {
     /// The tokenizer and the chat template in the metadata of a GGUF file.
     ///
     /// # Errors
-    /// A `File` error for a file without a tokenizer, or with one of a kind that is not known. A chat template that
-    /// is not valid is an error of [`Tokenizer::chat`].
+    /// A `File` error for a file without a tokenizer, or with one of a kind that is not known. A chat
+    /// template that is not valid is an error of [`Tokenizer::chat`].
     #[track_caller]
     pub fn from_gguf(file: &WeightFile) -> Result<Tokenizer> {
         let found = from_gguf::read(file)?;
@@ -210,11 +211,12 @@ impl Tokenizer {
     }
 
     /// The tokens of several texts as a batch `[N, L]`, with padding on the right, and its mask `[N, L]`:
-    /// true where there is a token. Longer texts are cut to `max_length` tokens, with the tokens around them that
-    /// the model expects.
+    /// true where there is a token. Longer texts are cut to `max_length` tokens, with the tokens around them
+    /// that the model expects.
     ///
     /// # Errors
-    /// No texts, a `max_length` of 0 or below the number of tokens around a text, or as [`Tokenizer::encode`].
+    /// No texts, a `max_length` of 0 or below the number of tokens around a text, or as
+    /// [`Tokenizer::encode`].
     #[track_caller]
     pub fn encode_batch(
         &self,
@@ -326,9 +328,9 @@ impl Tokenizer {
         self.chat_with(messages, add_generation_prompt, &BTreeMap::<String, Json>::new())
     }
 
-    /// As [`Tokenizer::chat`], with further variables of the template (a map or a structure): `tools`, `documents`,
-    /// or what the template of a model knows, such as `enable_thinking`. With tools, the template `tool_use` is
-    /// taken if there is one.
+    /// As [`Tokenizer::chat`], with further variables of the template (a map or a structure): `tools`,
+    /// `documents`, or what the template of a model knows, such as `enable_thinking`. With tools, the
+    /// template `tool_use` is taken if there is one.
     ///
     /// # Errors
     /// As [`Tokenizer::chat`], and variables that are no map.

@@ -55,8 +55,8 @@ fn a_cache_gives_the_tokens_of_whole_texts() {
     }
 }
 
-/// The tokens that `transformers` generates after `[9]`, with a cache: the text passes its original context of 8
-/// tokens, from which on the keys of all positions have other frequencies.
+/// The tokens that `transformers` generates after `[9]`, with a cache: the text passes its original context
+/// of 8 tokens, from which on the keys of all positions have other frequencies.
 const LONG: &[u32] = &[2, 6, 12, 17, 6, 4, 0, 34, 7, 14, 10, 5, 30, 14, 5, 10];
 
 #[test]

@@ -404,8 +404,8 @@ fn hides_underflow(rows: &Tensor, eps: f64) -> bool {
     !(0.0..least).contains(&eps)
 }
 
-/// x / √(mean of x² + eps) over axes, for any `eps`: each set of elements is multiplied by a power of two that
-/// keeps its squares in range.
+/// x / √(mean of x² + eps) over axes, for any `eps`: each set of elements is multiplied by a power of two
+/// that keeps its squares in range.
 #[track_caller]
 fn over_root_of_squares(x: &Tensor, axes: &[usize], eps: f64) -> Result<Tensor> {
     if x.numel() == 0 {

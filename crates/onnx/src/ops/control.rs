@@ -8,8 +8,8 @@ use super::Row;
 use crate::{
     context::Context,
     graph::Graph,
-    model::{Size, describe},
     value::{DataType, HostData, HostTensor, Value},
+    value_info::{Size, describe},
 };
 
 pub(crate) const TABLE: &[Row] = &[
@@ -84,8 +84,8 @@ fn of_iteration(iteration: i64, carried: Vec<Value>) -> Vec<Option<Value>> {
 type Declared = (Option<DataType>, Option<Vec<Option<usize>>>);
 
 /// The scan outputs of a body that never runs: no elements along `axes`, and the element types and other
-/// sizes that the body's outputs from `first` on declare. What they do not declare is found by building the
-/// body once with these inputs, which computes nothing; a body that fails for them leaves sizes of 0 and f32.
+/// sizes that the outputs of the body from `first` on declare. Other sizes are found by building it once with
+/// these inputs, which computes nothing; a body that fails for them leaves sizes of 0 and f32.
 fn empty_scans(
     c: &Context<'_>,
     body: &Graph,

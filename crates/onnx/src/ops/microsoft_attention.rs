@@ -348,7 +348,7 @@ fn group_query(c: &Context<'_>) -> Result<Vec<Value>> {
     }
     if c.flag("do_rotary", false)? {
         let at = match c.optional_tensor(9)? {
-            // Of a prompt only the first one counts.
+            // Only the first one of a prompt counts.
             Some(given) if is_prompt => {
                 positions.add(&given.flatten_all().narrow(0, 0, 1)?.to_dtype(c.index_dtype())?)?
             }

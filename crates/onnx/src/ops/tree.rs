@@ -13,8 +13,8 @@ use crate::{
 
 pub(crate) const TABLE: &[Row] = &[("ai.onnx.ml", "TreeEnsemble", 5, tree_ensemble)];
 
-/// The number of paths (rows times trees) for each thread: starting a thread takes as long as some hundreds of
-/// paths, so that this many hide it.
+/// The number of paths (rows times trees) for each thread: starting a thread takes as long as some hundreds
+/// of paths, so that this many hide it.
 const PATHS_PER_THREAD: usize = 1 << 12;
 
 /// How the leaves of several trees become one number.

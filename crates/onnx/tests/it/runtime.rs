@@ -29,7 +29,7 @@ fn to_device(tensor: &Tensor, device: &Device) -> Tensor {
     tensor.to_dtype(dtype_on(tensor, device)).unwrap().to(device).unwrap()
 }
 
-/// What is wrong with the results of a case, if anything is.
+/// The fault of a case's results, if there is one.
 fn difference(case: &Case, device: &Device) -> Result<(), String> {
     let text = |error: tensor_core::Error| error.to_string();
     let net = Model::from_bytes(case["model"].to_vec::<u8>().unwrap(), device).map_err(text)?;

@@ -83,7 +83,7 @@ fn heads_share_their_trunk() -> Result<()> {
     let (d, counts) = counting();
     let (w, x) = (matrix(16, &d)?, matrix(16, &d)?);
     let heads = {
-        // Nobody holds the trunk.
+        // No handle holds the trunk.
         let trunk = x.matmul(&w)?.tanh().matmul(&w)?.softmax(1)?;
         (0..10)
             .map(|k| Ok(trunk.narrow(1, k, 2)?.matmul(&w.narrow(0, 0, 2)?)?.sum()))

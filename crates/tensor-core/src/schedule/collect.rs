@@ -34,7 +34,8 @@ pub(crate) struct Item {
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
     pub(crate) store: bool,
-    /// Whether a pending node outside of the evaluation reads the node, which is then kept if it gets a buffer.
+    /// Whether a pending node outside of the evaluation reads the node, which is then kept if it gets a
+    /// buffer.
     pub(crate) elsewhere: bool,
     /// Whether the node is unreachable afterwards: a computed node's buffer may then be overwritten by
     /// its last reader.
@@ -375,8 +376,8 @@ impl Collector {
         kept_any
     }
 
-    /// Adds the references of functions with gradients of their own to the counted ones: they keep their inputs
-    /// and results for their gradient rules and are never computed themselves.
+    /// Adds the references of functions with gradients of their own to the counted ones: they keep their
+    /// inputs and results for their gradient rules and are never computed themselves.
     fn count_tapes(&mut self) {
         let mut seen: SmallVec<[Arc<Node>; 4]> = SmallVec::new();
         for item in &self.items {

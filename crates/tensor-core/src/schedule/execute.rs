@@ -251,7 +251,8 @@ fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
     }
 }
 
-/// Gives a node its value. One that only pending nodes hold counts towards the bytes at which these are computed.
+/// Gives a node its value. One that only pending nodes hold counts towards the bytes at which these are
+/// computed.
 fn attach(item: &Item, value: Value) {
     if item.elsewhere {
         pending::note_bytes(value.storage.numel() * value.storage.dtype().size());

@@ -1,10 +1,10 @@
 //! The scheduler: from the pending part of the graph to executed kernels.
 //!
-//! [`evaluate`] collects the pending nodes (`collect`), looks up or makes a plan for a graph of this
-//! form, and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the
-//! kernels, and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds
-//! the pending work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices. `explain` reports what would run.
-//! `watch` times launches.
+//! [`evaluate`] collects the pending nodes (`collect`), looks up or makes a plan for a graph of this form,
+//! and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the kernels,
+//! and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds the pending
+//! work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices.
+//! `explain` reports what would run. `watch` times launches.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 

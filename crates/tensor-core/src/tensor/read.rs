@@ -255,8 +255,8 @@ impl Tensor {
         Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 
-    /// This tensor stored in row-major order: a copy if it is a strided view or in blocks, else itself. The copy
-    /// is made when it is read. `Tensor.contiguous`.
+    /// This tensor stored in row-major order: a copy if it is a strided view or in blocks, else itself. The
+    /// copy is made when it is read. `Tensor.contiguous`.
     ///
     /// # Errors
     /// None today: what the device reports is met by the reader.

@@ -6,6 +6,7 @@
 
 mod globals;
 mod module;
+mod node;
 mod pickle;
 mod write;
 
@@ -21,7 +22,8 @@ use tensor_core::{
 
 use self::{
     globals::StorageType,
-    pickle::{Pickle, Refusal, Storage, StoredTensor},
+    node::{Refusal, Storage, StoredTensor},
+    pickle::Pickle,
 };
 use crate::{
     Value,

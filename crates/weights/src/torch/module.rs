@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::pickle::{Id, Node};
+use super::node::{Id, Node};
 
 /// The names and nodes of a module's parameters, buffers and submodules, in the order of its state dict;
 /// `None` if the attributes are not those of a module.

@@ -438,7 +438,7 @@ fn or_default(value: Value, default: &Option<Value>) -> Value {
     }
 }
 
-/// What a path such as `function.name` or a number leads to.
+/// The value that a path such as `function.name` or a number leads to.
 fn path(renderer: &Renderer<'_>, value: &Value, path: &Value) -> Out {
     let Value::Text(path) = path else { return renderer.item(value, path) };
     let mut value = value.clone();

@@ -1,8 +1,9 @@
-//! Values as JSON in the form of Python's `json.dumps`: a space behind commas and colons, keys in their order.
+//! Values as JSON in the form of Python's `json.dumps`: a space behind commas and colons, keys in their
+//! order.
 
 use super::{
     Fault,
-    printf::float_text,
+    floats::float_text,
     value::{Budget, Value},
 };
 

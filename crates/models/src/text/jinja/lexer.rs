@@ -1,5 +1,5 @@
-//! A template's source as tokens. Blocks lose the newline behind them and the spaces before them on their line
-//! (`trim_blocks`, `lstrip_blocks`), as `transformers` sets it.
+//! A template's source as tokens. Blocks lose the newline behind them and the spaces before them on their
+//! line (`trim_blocks`, `lstrip_blocks`), as `transformers` sets it.
 
 use super::Fault;
 

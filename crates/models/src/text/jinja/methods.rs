@@ -1,5 +1,5 @@
-//! The methods of Python's texts, lists and dictionaries. Those that change a value are refused, as the sandbox of
-//! `transformers` does.
+//! The methods of Python's texts, lists and dictionaries. Those that change a value are refused, as the
+//! sandbox of `transformers` does.
 
 use std::rc::Rc;
 
@@ -271,7 +271,8 @@ pub(super) fn capitalized(text: &str) -> String {
     first + &chars.as_str().to_lowercase()
 }
 
-/// The first letter of each word in upper case, the others in lower case; `separates` are characters between words.
+/// The first letter of each word in upper case, the others in lower case; `separates` are characters between
+/// words.
 pub(super) fn titled(text: &str, separates: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut begins = true;

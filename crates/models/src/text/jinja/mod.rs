@@ -1,17 +1,19 @@
-//! Jinja templates with the values of Python, as `transformers` renders chat templates: its sandbox, its settings
-//! of white space, its functions and blocks. A template comes from strangers, so each step and each byte that it
-//! makes is counted.
+//! Jinja templates with the values of Python, as `transformers` renders chat templates: its sandbox, its
+//! settings of white space, its functions and blocks. A template comes from strangers, so each step and each
+//! byte that it makes is counted.
 //!
-//! It is a module of its own because the crates for Jinja know neither Python's values (`True`, `%`, the text of a
-//! list) nor a limit of what an operator makes; docs/decisions/0067 has the reasons.
+//! It is a module of its own because the crates for Jinja know neither Python's values (`True`, `%`, the text
+//! of a list) nor a limit of what an operator makes; docs/decisions/0067 has the reasons.
 //!
-//! A source becomes tokens (`lexer`), then statements (`parser`, `syntax`), which `render` runs. `value` has the
-//! values and the budget; `filters`, `checks`, `methods` and `printf` are tables of what Jinja and Python define.
+//! A source becomes tokens (`lexer`), then statements (`parser`, `syntax`), which `render` runs. `value` has
+//! the values and the budget; `filters`, `checks`, `methods` and `printf` are tables of what Jinja and Python
+//! define.
 
 mod arguments;
 mod checks;
 mod clock;
 mod filters;
+mod floats;
 mod json;
 mod lexer;
 mod methods;
@@ -35,8 +37,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits for a template and variables of this many bytes: 10 million steps and 100 for each byte, 256 MiB
-    /// and 1,000 bytes for each.
+    /// The limits for a template and variables of this many bytes: 10 million steps and 100 for each byte,
+    /// 256 MiB and 1,000 bytes for each.
     fn of_input(bytes: usize) -> Limits {
         let each = bytes as u64;
         Limits { steps: 10_000_000 + 100 * each, bytes: (256 << 20) + 1000 * each }

@@ -392,8 +392,8 @@ impl Parser {
         Ok(Target::Name(name))
     }
 
-    /// One expression, or several separated by commas as a tuple. Without `conditional`, an `if` after it does
-    /// not belong to it.
+    /// One expression, or several separated by commas as a tuple. Without `conditional`, an `if` after it
+    /// does not belong to it.
     fn tuple(&mut self, conditional: bool, ends: &[&str]) -> Parsed<Expr> {
         let mut items = Vec::new();
         let mut is_tuple = false;

@@ -2,34 +2,12 @@
 
 use super::{
     Fault,
+    floats::{exponent_text, float_text},
     value::{Budget, Value},
 };
 
 /// The digits that a number may be asked for; longer ones are an error.
 const MAX_DIGITS: usize = 1000;
-
-/// A float as Python prints it: the shortest digits that give it back.
-pub(super) fn float_text(value: f64) -> String {
-    if value.is_nan() {
-        return "nan".into();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "inf".into() } else { "-inf".into() };
-    }
-    let text = format!("{value:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    match exponent.parse::<i32>().unwrap_or(0) {
-        -4..16 => {
-            let text = format!("{value}");
-            if text.contains('.') { text } else { text + ".0" }
-        }
-        exponent => format!("{digits}e{}", exponent_text(exponent)),
-    }
-}
-
-fn exponent_text(exponent: i32) -> String {
-    format!("{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.unsigned_abs())
-}
 
 /// A number with the letters of `%e`, `%f` or `%g`.
 fn float_digits(value: f64, kind: char, precision: usize, keep_zeros: bool) -> String {

@@ -4,7 +4,7 @@ use std::{cell::Cell, cmp::Ordering, rc::Rc};
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{Fault, Limits, printf::float_text};
+use super::{Fault, Limits, floats::float_text};
 
 /// How deep lists and dictionaries may be nested.
 const MAX_NESTING: usize = 160;
