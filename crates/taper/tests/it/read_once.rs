@@ -6,7 +6,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use taper::{prelude::*, tensor_core::kernel::Body};
+use taper::{
+    custom::{Function, apply},
+    prelude::*,
+    tensor_core::kernel::Body,
+};
 use taper_testing::hooked;
 
 use crate::common::device;
@@ -136,6 +140,51 @@ fn a_value_that_is_kept_for_others_is_released_with_them() -> Result<()> {
         drop(first);
         assert!(d.memory().allocated - before < 1024, "{} bytes stay", d.memory().allocated - before);
     }
+    Ok(())
+}
+
+/// x · y with a gradient rule that reads both.
+#[derive(Debug)]
+struct Product;
+
+impl Function for Product {
+    type Output = Tensor;
+
+    fn name(&self) -> &'static str {
+        "Product"
+    }
+
+    fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
+        inputs[0].mul(inputs[1])
+    }
+
+    fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(gradient.mul(&inputs[1])?), Some(gradient.mul(&inputs[0])?)])
+    }
+}
+
+/// A value that only the gradient rule of a function still reads is not overwritten, also in an evaluation
+/// that keeps another value for a pending reader.
+#[test]
+fn what_a_gradient_rule_reads_is_not_overwritten() -> Result<()> {
+    let (d, _) = counting();
+    let w = matrix(16, &d)?;
+    let (x, y) = (matrix(16, &d)?.requires_grad(), matrix(16, &d)?.requires_grad());
+    let (product, other) = {
+        let (a, b) = (&x + 1.0, &y * 2.0);
+        a.eval()?;
+        b.eval()?;
+        let trunk = w.matmul(&w)?;
+        let product = apply(Product, &[&a, &b])?;
+        (product.add(&trunk)?.relu(), trunk.exp().sum())
+    };
+    let read = product.to_vec::<f32>()?;
+    other.item::<f32>()?;
+    product.sum().backward()?;
+    let active = read.iter().map(|&v| if v > 0.0 { 1.0 } else { 0.0 });
+    let factors = y.to_vec::<f32>()?;
+    let expected: Vec<f32> = active.zip(&factors).map(|(is, y)| is * 2.0 * y).collect();
+    assert_eq!(x.grad().map(|gradient| gradient.to_vec::<f32>()).transpose()?, Some(expected));
     Ok(())
 }
 

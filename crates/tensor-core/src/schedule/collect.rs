@@ -332,7 +332,7 @@ impl Collector {
     /// compute again; returns whether there are any. They live until those readers have their values or are
     /// dropped.
     fn keep_for_others(&mut self) -> bool {
-        self.count_tapes();
+        let of_tapes = self.references_of_tapes();
         let Collector { items, edges, constant, costs, .. } = self;
         costs.clear();
         let mut kept_any = false;
@@ -345,7 +345,8 @@ impl Collector {
             }
             let cost = cost_again(item, items, costs);
             costs.push(cost);
-            let elsewhere = !node.held() && Arc::strong_count(node) > 1 + edges[i] as usize;
+            let known = 1 + edges[i] as usize + of_tapes[i] as usize;
+            let elsewhere = !node.held() && Arc::strong_count(node) > known;
             if !elsewhere || node.op.is_tuple() {
                 continue;
             }
@@ -376,9 +377,10 @@ impl Collector {
         kept_any
     }
 
-    /// Adds the references of functions with gradients of their own to the counted ones: they keep their
-    /// inputs and results for their gradient rules and are never computed themselves.
-    fn count_tapes(&mut self) {
+    /// The references from functions with gradients of their own to each item: they keep their inputs and
+    /// results for their gradient rules and are never computed themselves.
+    fn references_of_tapes(&self) -> Vec<u32> {
+        let mut references = vec![0; self.items.len()];
         let mut seen: SmallVec<[Arc<Node>; 4]> = SmallVec::new();
         for item in &self.items {
             let Op::TupleElement { .. } = item.node.op else { continue };
@@ -389,11 +391,12 @@ impl Collector {
             }
             for input in &lock(&tuple.state).inputs {
                 if let Some(place) = self.place(input) {
-                    self.edges[place as usize] += 1;
+                    references[place as usize] += 1;
                 }
             }
             seen.push(tuple);
         }
+        references
     }
 
     /// Makes the readers of a function's result read the node that computes it, so that a function with a
