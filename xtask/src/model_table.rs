@@ -35,7 +35,7 @@ pub(crate) fn run() -> Result<()> {
     }
     let setting = std::env::var("TAPER_TEST").unwrap_or_default();
     let setting = format!("{setting},written={}", rows.display());
-    run_tests(&workspace, &build(&workspace)?, "taper-models", "", &setting)?;
+    run_tests(&workspace, &build(&workspace, true)?, "taper-models", "", &setting)?;
     let files = fs::read_dir(&rows).map_err(|e| format!("{ROWS} cannot be read: {e}"))?;
     let mut lines = Vec::new();
     for file in files {

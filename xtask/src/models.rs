@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The tests that load whole files, on the CPU.
 fn networks(workspace: &Workspace, folder: &Path) -> Result<()> {
-    let built = build(workspace)?;
+    let built = build(workspace, true)?;
     let setting = format!("device=cpu,models={}", folder.display());
     for &(package, filter) in TESTS {
         let began = Instant::now();

@@ -18,10 +18,10 @@ pub(crate) struct Args {
     /// Print the inputs for PyTorch with integers and bools instead, as JSON
     #[arg(long, conflicts_with = "questions")]
     integer_questions: bool,
-    /// Print the rows of a part of the table instead, with the cases of each: `1/4`, as test-all-backends
-    /// names it
-    #[arg(long, value_name = "PART/PARTS", conflicts_with = "questions")]
-    drawn: Option<String>,
+    /// Print the rows that a run on a GPU takes instead, with the cases of each: `tiled@20785`, as
+    /// test-all-backends names it
+    #[arg(long, value_name = "FORM@DAY", conflicts_with = "questions")]
+    dealt: Option<String>,
     /// Run all checks of the rows whose name contains this instead, and print the failures
     #[arg(long, value_name = "NAME", conflicts_with = "questions")]
     check: Option<String>,
@@ -40,8 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print!("{}", output(Command::new(program).arg("integer-questions"))?);
         return Ok(());
     }
-    if let Some(part) = &args.drawn {
-        print!("{}", output(Command::new(program).args(["drawn", part]))?);
+    if let Some(deal) = &args.dealt {
+        print!("{}", output(Command::new(program).args(["dealt", deal]))?);
         return Ok(());
     }
     if let Some(name) = &args.check {

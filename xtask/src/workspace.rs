@@ -20,6 +20,8 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
+    /// Whether users can depend on it.
+    published: bool,
     /// The directory of its Cargo.toml.
     pub(crate) dir: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
@@ -63,6 +65,14 @@ impl Workspace {
         })
     }
 
+    /// The arguments with which cargo builds everything, or all but tools and programs of examples.
+    pub(crate) fn selection(&self, tools: bool) -> Vec<&str> {
+        let of_suite = ["taper-examples", "taper-operations", "taper-testing"];
+        let left_out = self.packages.iter().filter(|package| !tools && !package.published);
+        let left_out = left_out.filter(|package| !of_suite.contains(&package.name.as_str()));
+        ["--workspace"].into_iter().chain(left_out.flat_map(|package| ["--exclude", &package.name])).collect()
+    }
+
     pub(crate) fn by_id(&self, id: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.id == id)
     }
@@ -74,6 +84,7 @@ fn package(package: &Value) -> Option<Package> {
     Some(Package {
         id: package["id"].as_str()?.to_string(),
         name: package["name"].as_str()?.to_string(),
+        published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
         dir,
         dependencies: package["dependencies"].as_array()?.iter().map(dependency).collect::<Option<_>>()?,
         targets: package["targets"].as_array()?.iter().map(target).collect::<Option<_>>()?,

@@ -1,5 +1,5 @@
 //! The program that `cargo xtask operations` runs: `questions` and `integer-questions` for the script of
-//! fixtures, `page` for docs/operations.md, `drawn PART/PARTS` for what a part of the table has, `check NAME
+//! fixtures, `page` for docs/operations.md, `dealt FORM@DAY` for what a run on a GPU takes, `check NAME
 //! [DEVICE]` for the rows whose name contains NAME, or one of several names with commas between.
 
 use std::process::ExitCode;
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use taper_operations::{
     Bench, Draw, Row,
     check::Verdict,
+    deal::Deal,
     fixtures::{Answers, IntegerFile, integer_questions, key},
     page, questions, rows,
 };
@@ -18,15 +19,15 @@ fn main() -> ExitCode {
         ["questions"] => println!("{}", questions(&rows())),
         ["integer-questions"] => println!("{}", integer_questions(&rows())),
         ["page"] => print!("{}", page()),
-        ["drawn", part] => match part.parse::<Draw>() {
-            Ok(draw) => print!("{}", draw.list()),
+        ["dealt", deal] => match deal.parse::<Deal>() {
+            Ok(deal) => print!("{}", Draw::dealt(deal.form, deal.day).list()),
             Err(message) => return said(&message),
         },
         ["check", name] => return check(name, "cpu"),
         ["check", name, device] => return check(name, device),
         _ => {
             eprintln!(
-                "error: say questions, integer-questions, page, drawn PART/PARTS, or check NAME [DEVICE]"
+                "error: say questions, integer-questions, page, dealt FORM@DAY, or check NAME [DEVICE]"
             );
             return ExitCode::FAILURE;
         }

@@ -6,7 +6,8 @@ use taper_testing::{difference, of};
 
 use crate::{
     check::{Bench, Verdict, in_words, numbers, within},
-    draw::{Check, fnv},
+    deal::hash,
+    draw::Check,
     forms::{Case, Form, cases, name},
     row::{Given, Row},
 };
@@ -31,7 +32,7 @@ impl Bench {
         let is_gpu = self.device.info().kind != DeviceKind::Cpu;
         for case in cases(row) {
             let way = name(case);
-            let hash = fnv(&format!("{} {way}", row.label()));
+            let hash = hash(&format!("{} {way}", row.label()));
             if !self.draw.takes(row, Check::Sizes, &way) || is_gpu && !hash.is_multiple_of(GPU_PART) {
                 continue;
             }

@@ -1,5 +1,5 @@
 //! Settings of tests: the environment variable `TAPER_TEST` holds a list such as
-//! `device=wgpu:0,draw=1/4`. Also the log of skipped tests.
+//! `device=wgpu:0,deal=tiled@20785`. Also the log of skipped tests.
 
 use std::{
     fs::{self, OpenOptions},
@@ -15,7 +15,7 @@ pub const VARIABLE: &str = "TAPER_TEST";
 /// The settings and their meaning. The wgpu backend reads its own settings, which begin with `wgpu.`.
 pub const SETTINGS: &[(&str, &str)] = &[
     ("device", "the device of the behaviour suite; the CPU by default"),
-    ("draw", "the part of the table of operations to run, as in 1/4"),
+    ("deal", "the cases to run on a GPU, by form and day, as in tiled@20785"),
     ("models", "a folder with the packages that contain larger models"),
     ("operation", "run only rows whose names contain this text"),
     ("require", "a device whose absence is a failure: wgpu"),
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn settings_are_read_by_name_and_unknown_ones_refused() {
-        let list = "device=wgpu:0,draw=1/4,wgpu.form=direct,require=wgpu";
+        let list = "device=wgpu:0,deal=tiled@20785,wgpu.form=direct,require=wgpu";
         assert_eq!(find(list, "device").as_deref(), Some("wgpu:0"));
-        assert_eq!(find(list, "draw").as_deref(), Some("1/4"));
+        assert_eq!(find(list, "deal").as_deref(), Some("tiled@20785"));
         assert_eq!(find(list, "seed"), None);
         assert_eq!(find("", "seed"), None);
         assert!(std::panic::catch_unwind(|| find("divice=cpu", "device")).is_err());

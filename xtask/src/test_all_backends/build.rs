@@ -37,10 +37,12 @@ pub(crate) struct Executable {
 
 /// Builds the tests that `cargo test --no-run` would build, and passes cargo's messages to the terminal.
 /// `cargo test` itself would stop at the first crate that does not compile, and would link all examples.
-pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
+pub(crate) fn build(workspace: &Workspace, tools: bool) -> Result<Built> {
     let mut command = cargo();
     command
-        .args(["build", "--workspace", "--tests", "--example", DEVICES, "--keep-going"])
+        .arg("build")
+        .args(workspace.selection(tools))
+        .args(["--tests", "--example", DEVICES, "--keep-going"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(&workspace.root)
         .stdout(Stdio::piped());
@@ -77,12 +79,13 @@ impl Built {
     }
 
     /// The targets with tests for which there is no executable: package and target.
-    pub(crate) fn missing<'w>(&self, workspace: &'w Workspace) -> Vec<(&'w str, &'w str)> {
+    pub(crate) fn missing<'w>(&self, workspace: &'w Workspace, tools: bool) -> Vec<(&'w str, &'w str)> {
         let built = |package: &str, target: &str| {
             self.tests.iter().any(|t| t.package == package && t.target == target)
         };
         let mut missing = Vec::new();
-        for package in &workspace.packages {
+        let selection = workspace.selection(tools);
+        for package in workspace.packages.iter().filter(|p| !selection.contains(&p.name.as_str())) {
             for target in package.targets.iter().filter(|target| target.tested) {
                 if !built(&package.name, &target.name) {
                     missing.push((package.name.as_str(), target.name.as_str()));
@@ -144,6 +147,6 @@ mod tests {
         assert_eq!((built.tests[0].package.as_str(), built.tests[0].target.as_str()), ("nn", "nn"));
         assert_eq!(built.examples.len(), 1);
         assert_eq!(built.examples[0].path, PathBuf::from("/target/debug/devices"));
-        assert_eq!(built.missing(&workspace), [("nn", "layers"), ("taper", "taper")]);
+        assert_eq!(built.missing(&workspace, true), [("nn", "layers"), ("taper", "taper")]);
     }
 }

@@ -9,6 +9,8 @@
 //! `skip_log` names, and returns; the table then counts it as skipped.
 
 pub(crate) mod build;
+#[path = "../../../crates/operations/src/deal.rs"]
+mod deal;
 mod devices;
 mod libtest;
 mod reruns;
@@ -30,7 +32,7 @@ use self::{
     build::{Built, Executable, build},
     devices::{list, no_adapter},
     libtest::Tally,
-    reruns::{DRAW, Part, SETTINGS},
+    reruns::{Part, Rerun, SETTINGS},
     table::Table,
 };
 use crate::{
@@ -55,10 +57,16 @@ pub(crate) struct Args {
     /// Run only the tests whose names contain this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Which parts of the table of operations the repeated runs on GPUs take, and which tests that add no
-    /// kernel the first one takes: the next number takes the next parts [default: the day]
-    #[arg(long)]
+    /// Which tests and cases run on a GPU, each in one form of its kernels: the next number takes the next
+    /// ones [default: the day]
+    #[arg(long, conflicts_with = "all")]
     seed: Option<u64>,
+    /// Run every test and case in every form of a GPU's kernels: hours
+    #[arg(long)]
+    all: bool,
+    /// Run the tests of tools and of examples too
+    #[arg(long)]
+    tools: bool,
     /// Name this many of the slowest tests of each run, with their seconds
     #[arg(long, value_name = "N", default_value_t = 0)]
     slowest: usize,
@@ -75,13 +83,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runner = Runner::new(&workspace, args)?;
     let mut table = Table::default();
 
-    let built = build(&workspace)?;
-    record_missing(&built, &workspace, &mut table);
+    let built = build(&workspace, args.tools)?;
+    record_missing(&built, &workspace, args.tools, &mut table);
     for test in built.tests.iter().filter(|test| test.package != SUITE) {
         table.add(own_backend(&test.package), &test.package, runner.test(test, None, Part::Whole));
     }
     if built.whole {
-        table.add("-", "doctests", runner.doctests());
+        table.add("-", "doctests", runner.doctests(&workspace.selection(args.tools)));
     }
     let devices = list(&built, |command| runner.prepare(command));
     run_suite(&runner, &built, devices, reruns::second_adapter(), &args.require, &mut table);
@@ -90,11 +98,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Targets that were not built, for they or what they need did not compile, are failures of their crates.
-fn record_missing(built: &Built, workspace: &Workspace, table: &mut Table) {
+fn record_missing(built: &Built, workspace: &Workspace, tools: bool, table: &mut Table) {
     if built.whole {
         return;
     }
-    let missing = built.missing(workspace);
+    let missing = built.missing(workspace, tools);
     for (package, target) in &missing {
         table.add(own_backend(package), package, failure(format!("{target} was not built, see above")));
     }
@@ -119,48 +127,23 @@ fn run_suite(
     let mut suite_size = 0;
     for device in &devices {
         println!("\n==== {}: {}", device.name, device.description);
-        let mut tally = Tally::default();
-        for test in built.tests.iter().filter(|test| test.package == SUITE) {
-            tally.add(runner.test(test, Some(&device.name), reruns::first(device, runner.seed)));
+        for rerun in reruns::of(device, runner.seed, runner.all) {
+            let tally = run_form(runner, built, device, &rerun);
+            suite_size = suite_size.max(tally.total());
+            add_run(device, &rerun, tally, table);
         }
-        if tally.total() == 0 && runner.filter.is_none() {
-            tally.fail("no test ran");
-        }
-        suite_size = suite_size.max(tally.total());
-        table.add(&device.name, SUITE, tally);
     }
-    let mut reruns: Vec<_> = devices
-        .iter()
-        .flat_map(|d| reruns::of(d).into_iter().map(move |rerun| (&d.name[..], rerun)))
-        .collect();
     let mut missing = None;
     // It needs the Vulkan loader, without which there is no first one either.
-    if devices.iter().any(|device| device.is("wgpu")) {
+    if let Some(device) = devices.iter().find(|device| device.is("wgpu")) {
         match second_adapter {
-            Some(Ok(rerun)) => reruns.push(("wgpu:0", rerun)),
+            Some(Ok(variables)) => {
+                let rerun = reruns::second(variables, runner.seed, runner.all);
+                add_run(device, &rerun, run_form(runner, built, device, &rerun), table);
+            }
             Some(Err(why)) => missing = Some(why),
             None => {}
         }
-    }
-    let mut draws = reruns::draws(runner.seed);
-    for (device, rerun) in reruns {
-        let mut runner = runner.with(rerun.variables);
-        let part = if rerun.draws { draws.next() } else { None };
-        match part {
-            Some(part) => {
-                println!(
-                    "\n==== {device} with {}, and {DRAW}={part} of the table (--seed {})",
-                    rerun.label, runner.seed
-                );
-                runner = runner.with(&[(SETTINGS, &format!("{DRAW}={part}"))]);
-            }
-            None => println!("\n==== {device} with {}", rerun.label),
-        }
-        let mut tally = Tally::default();
-        for test in &built.tests {
-            tally.add(runner.test(test, Some(device), rerun.part_of(test)));
-        }
-        table.add(&format!("{device} ({})", rerun.label), rerun.crates, tally);
     }
     if let Some(why) = missing {
         let reasons = BTreeMap::from([(why.to_string(), suite_size)]);
@@ -183,6 +166,34 @@ fn run_suite(
             table.add(asked, SUITE, Tally { skipped: suite_size, reasons, ..Default::default() });
         }
     }
+}
+
+/// A run of the suite on a device.
+fn run_form(runner: &Runner, built: &Built, device: &devices::Device, rerun: &Rerun) -> Tally {
+    let mut settings = rerun.variables.clone();
+    let deal = rerun.deal();
+    settings.extend(deal.iter().map(|deal| (SETTINGS, deal.as_str())));
+    if !rerun.label.is_empty() {
+        let dealt = deal.as_ref().map_or(String::new(), |deal| format!(", {deal} (--seed {})", runner.seed));
+        println!("\n==== {} with {}{dealt}", device.name, rerun.label);
+    }
+    let runner = runner.with(&settings);
+    let mut tally = Tally::default();
+    for test in &built.tests {
+        tally.add(runner.test(test, Some(&device.name), rerun.part_of(test)));
+    }
+    if tally.total() == 0 && runner.filter.is_none() {
+        tally.fail("no test ran");
+    }
+    tally
+}
+
+fn add_run(device: &devices::Device, rerun: &Rerun, tally: Tally, table: &mut Table) {
+    let name = match rerun.label {
+        "" => device.name.clone(),
+        label => format!("{} ({label})", device.name),
+    };
+    table.add(&name, rerun.crates, tally);
 }
 
 /// The backend that a crate tests by itself.
@@ -224,8 +235,10 @@ struct Runner {
     filter: Option<String>,
     skip_log: PathBuf,
     directories: BTreeMap<String, PathBuf>,
-    /// Chooses the parts of the table of operations that the repeated runs take.
+    /// Deals tests and cases to the forms of a GPU's kernels.
     seed: u64,
+    /// Whether each form takes everything.
+    all: bool,
     /// The number of slow tests that are named after a run.
     slowest: usize,
     /// Whether the programs' output is passed on.
@@ -262,6 +275,7 @@ impl Runner {
             skip_log,
             directories,
             seed,
+            all: args.all,
             slowest,
             echo: true,
         })
@@ -304,10 +318,8 @@ impl Runner {
             return self.run(vec![command], 1, &test.target);
         }
         let names = match self.names(&test.path, part) {
-            Ok((0, _)) => return Tally::default(),
-            Ok((_, names)) if names.is_empty() && self.filter.is_some() => return Tally::default(),
-            Ok((_, names)) if names.is_empty() => return failure(format!("{part:?} has no test")),
-            Ok((_, names)) => names,
+            Ok(names) if names.is_empty() => return Tally::default(),
+            Ok(names) => names,
             Err(message) => return failure(message),
         };
         let (of_each, at_once) = match spread {
@@ -341,22 +353,21 @@ impl Runner {
         command
     }
 
-    /// How many tests a program has, and those of a part that the filter lets through.
-    fn names(&self, program: &Path, part: Part) -> Result<(usize, Vec<String>)> {
+    /// The tests of a part of a program that the filter lets through.
+    fn names(&self, program: &Path, part: Part) -> Result<Vec<String>> {
         let mut command = Command::new(program);
         self.prepare(&mut command);
         let listed = output(command.args(["--list", "--format", "terse"]))?;
         let names: Vec<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-        let wanted =
-            |name: &&&str| part.has(name) && self.filter.as_ref().is_none_or(|filter| name.contains(filter));
-        Ok((names.len(), names.iter().filter(wanted).map(|name| name.to_string()).collect()))
+        let wanted = |name: &&&str| self.filter.as_ref().is_none_or(|filter| name.contains(filter));
+        Ok(part.of(&names).iter().filter(wanted).map(|name| name.to_string()).collect())
     }
 
-    fn doctests(&self) -> Tally {
+    fn doctests(&self, selection: &[&str]) -> Tally {
         println!();
         let mut command = cargo();
         self.prepare(&mut command);
-        command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+        command.arg("test").args(selection).args(["--doc", "--no-fail-fast"]);
         if let Some(filter) = &self.filter {
             command.args(["--", filter]);
         }
@@ -493,6 +504,7 @@ mod tests {
             skip_log: std::env::temp_dir().join(format!("taper-skips-{}", std::process::id())),
             directories: BTreeMap::new(),
             seed: 0,
+            all: false,
             slowest: 0,
             echo: false,
         }

@@ -1,28 +1,34 @@
-//! Repeated runs of the suite. Each forces instruction sets or forms of kernels that the device would not
-//! choose by itself, and leaves out the tests whose result they cannot change.
+//! The runs of the suite. On the CPU it runs whole with the best instruction set, and its tests of kernels with
+//! the others. On a GPU there is a run for each form of kernels, and each test and case is dealt to one.
 
-use super::{SUITE, build::Executable, devices::Device};
+use std::collections::BTreeMap;
 
-/// One more run on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::{
+    SUITE,
+    build::Executable,
+    deal::{Deal, Form, dealt},
+    devices::Device,
+};
+
+/// A run on a device, with a forced choice of kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rerun {
     /// The forced choice, for the table.
     pub(crate) label: &'static str,
-    pub(crate) variables: &'static [(&'static str, &'static str)],
+    pub(crate) variables: Vec<(&'static str, &'static str)>,
     /// The crates whose tests run, for the table.
     pub(crate) crates: &'static str,
     /// A crate beside the suite, and the part of it that runs.
     own: Option<(&'static str, Part)>,
-    /// Whether it takes only a part of the table of operations. The whole table takes seconds on a CPU, but
-    /// minutes on GPUs.
-    pub(crate) draws: bool,
-    /// The prefixes of the names of tests whose outcome does not depend on the forced choice. They have run
-    /// without it.
-    apart: Names,
+    /// The part of the suite that runs.
+    suite: Part,
 }
 
 /// Lists of prefixes of the names of tests.
 type Names = &'static [&'static [&'static str]];
+
+/// Names and values of environment variables.
+type Variables = &'static [(&'static str, &'static str)];
 
 /// How much of a crate's tests a run takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,21 +37,22 @@ pub(crate) enum Part {
     Whole,
     /// All tests except those whose names have these prefixes.
     Except(Names),
-    /// All tests, but of those whose names have these prefixes only the share of this day.
-    Dealt(Names, u64),
-    /// One module of the crate's integration tests (`tests/it`).
-    Module(&'static str),
+    /// The tests of the suite that are dealt to a form of a GPU's kernels.
+    Dealt(Deal),
+    /// All tests of the suite that a form changes.
+    Form(Form),
 }
 
 impl Part {
-    /// Whether a test is part of it, by its name.
-    pub(crate) fn has(self, name: &str) -> bool {
+    /// The tests of it, among the names of all tests of a program.
+    pub(crate) fn of<'n>(self, names: &[&'n str]) -> Vec<&'n str> {
+        let those = |wanted: &dyn Fn(&str) -> bool| names.iter().copied().filter(|n| wanted(n)).collect();
         match self {
-            Part::Nothing => false,
-            Part::Whole => true,
-            Part::Except(apart) => !begins(name, apart),
-            Part::Dealt(dealt, day) => !begins(name, dealt) || hash(name) % DAYS == day % DAYS,
-            Part::Module(module) => name.split_once("::").is_some_and(|(first, _)| first == module),
+            Part::Nothing => Vec::new(),
+            Part::Whole => names.to_vec(),
+            Part::Except(apart) => those(&|name| !begins(name, apart)),
+            Part::Dealt(deal) => dealt_today(deal, names),
+            Part::Form(form) => those(&|name| form == Form::Tiled || !begins(name, ONE_FORM)),
         }
     }
 }
@@ -55,49 +62,61 @@ fn begins(name: &str, prefixes: Names) -> bool {
     prefixes.iter().copied().flatten().any(|begin| name.starts_with(begin))
 }
 
-/// The 64-bit FNV-1a hash of a name, which is the same on every machine. Its halves are mixed, as a remainder
-/// of a small number depends on few of the low bits.
-fn hash(name: &str) -> u64 {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash ^ (hash >> 32)
+/// The module of a test.
+fn topic(name: &str) -> &str {
+    name.split_once("::").map_or("", |(topic, _)| topic)
 }
 
-/// The days within which each test that is dealt runs on a GPU.
-const DAYS: u64 = 4;
-
-/// The part of the suite that the first run on a device takes. Tests that add no kernel to those of others
-/// run whole on the CPU, and on a GPU a share each day.
-pub(crate) fn first(device: &Device, seed: u64) -> Part {
-    if device.is("wgpu") { Part::Dealt(&[COMPOSED], seed) } else { Part::Whole }
+/// The tests of the suite that a form takes on a day: of a topic one in two, of the topics that add no kernel
+/// one in four. The tests whose cases are dealt are in each form.
+fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
+    let mut groups: BTreeMap<(&str, usize), Vec<&'n str>> = BTreeMap::new();
+    let mut today = Vec::new();
+    for &name in names {
+        if begins(name, &[CASES]) {
+            today.push(name);
+        } else if !begins(name, ONE_FORM) {
+            let part = if begins(name, &[COMPOSED]) { 4 } else { 2 };
+            groups.entry((topic(name), part)).or_default().push(name);
+        } else if deal.form == Form::Tiled {
+            today.push(name);
+        }
+    }
+    for ((topic, part), tests) in groups {
+        let taken = dealt(topic, tests.len(), part, deal.day).filter(|(_, form)| *form == deal.form);
+        today.extend(taken.map(|(case, _)| tests[case]));
+    }
+    today
 }
 
 /// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
 /// between, which a rerun extends.
 pub(crate) const SETTINGS: &str = "TAPER_TEST";
 
-/// The setting that draws a part of the table of operations (`crates/operations/src/draw.rs`).
-pub(crate) const DRAW: &str = "draw";
-
-/// The number of parts of the table of operations: as many as there are repeated runs on one GPU, with the
-/// one on a second adapter. Every day each part is in one of the runs, and within this number of days each
-/// part has been in each of them.
-const TABLE_PARTS: u64 = FORMS.len() as u64 + 1;
-
-/// The parts that the repeated runs take, in their order.
-pub(crate) fn draws(seed: u64) -> impl Iterator<Item = String> {
-    (0..).map(move |run: u64| format!("{}/{TABLE_PARTS}", seed.wrapping_add(run) % TABLE_PARTS))
-}
-
-/// The test target that holds a crate's integration tests.
-const INTEGRATION_TESTS: &str = "it";
+/// The setting that deals cases to a form (`crates/operations/src/draw.rs`).
+const DEAL: &str = "deal";
 
 /// The instruction sets of the CPU's backend, best first.
-const SETS: [Rerun; 3] = [
-    set("avx512", &[("TAPER_CPU_ISA", "avx512")]),
-    set("avx2", &[("TAPER_CPU_ISA", "avx2")]),
-    set("baseline", &[("TAPER_CPU_ISA", "baseline")]),
+const SETS: [(&str, Variables); 3] = [
+    ("avx512", &[("TAPER_CPU_ISA", "avx512")]),
+    ("avx2", &[("TAPER_CPU_ISA", "avx2")]),
+    ("baseline", &[("TAPER_CPU_ISA", "baseline")]),
+];
+
+/// Tests whose cases are dealt, so that they run in each form.
+const CASES: &[&str] = &[
+    "autocast::layers_of_several_inputs",
+    "blocks::groups_of_integers",
+    "blocks::products_read_blocks",
+    "conv::convolutions_are_right_relative",
+    "epilogues::products_with_epilogues",
+    "formulas::first_and_second_derivatives",
+    "formulas::values_are_those",
+    "grid::every_mode",
+    "ieee::fused_expressions",
+    "ieee::integers_and_conversions",
+    "operations::",
+    "third_party::a_backend_is_held_to_the_reference",
 ];
 
 /// Tests of the graph and of functions built from it, of the environment, of devices, and of other backends.
@@ -111,9 +130,6 @@ const GRAPH: &[&str] = &[
     "func::",
     "logical_devices::",
     "memory_lines::",
-    "operations::bad_input",
-    "operations::jacobians",
-    "operations::vmap",
     "parallel::",
     "registered::",
     "settings::",
@@ -123,13 +139,15 @@ const GRAPH: &[&str] = &[
 /// Tests that hold memory over thousands of small kernels, or start a process.
 const MEMORY: &[&str] = &["flat::", "lost_training::"];
 
+/// Tests of a GPU that do not depend on the form of its kernels.
+const ONE_FORM: Names = &[GRAPH, MEMORY];
+
 /// Tests of the CPU backend's process, and tests that choose the instruction set themselves.
 const PROCESS_ON_CPU: &[&str] =
     &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
 
 /// Tests that add no kernel to those of other tests on a GPU: compositions such as attention; layers and
-/// distributions made of rows of the table, whose values and gradients run in every form; other backends; and
-/// checks of other views, which the backend's own tests have in every form.
+/// distributions made of rows of the table, whose values and gradients run in every form.
 const COMPOSED: &[&str] = &[
     "attention::",
     "distributions::",
@@ -144,74 +162,37 @@ const COMPOSED: &[&str] = &[
     "third_party::",
 ];
 
-/// Checks of the table that the first run on a GPU makes in full.
-const OF_TABLE: &[&str] = &["operations::every_layout_and_shape", "operations::pytorch_gives_the_same"];
-
-const fn set(label: &'static str, variables: &'static [(&'static str, &'static str)]) -> Rerun {
-    Rerun {
-        label,
-        variables,
-        crates: "taper, taper-backend-cpu",
-        own: Some(("taper-backend-cpu", Part::Whole)),
-        draws: false,
-        apart: &[GRAPH, MEMORY, PROCESS_ON_CPU],
-    }
-}
-
-/// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
-const FORMS: [Rerun; 3] = [
-    form("tiled", &[(SETTINGS, "wgpu.form=tiled")], &[GRAPH, MEMORY, COMPOSED, OF_TABLE]),
-    form(
+/// The forms of a GPU's kernels that an adapter is asked for, with the settings that force them.
+const FORMS: [(Form, &str, Variables); 3] = [
+    (Form::Tiled, "tiled", &[(SETTINGS, "wgpu.form=tiled")]),
+    (
+        Form::Direct,
         "direct, uniforms, 8 buffers",
-        // With checked shaders too.
-        &[
-            (SETTINGS, "wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"),
-            ("TAPER_WGPU_CHECKED", "1"),
-        ],
-        // Buffers of parameters are memory too.
-        &[GRAPH, COMPOSED, OF_TABLE],
+        &[(SETTINGS, "wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8")],
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form(
-        "windows of 128 KiB",
-        &[(SETTINGS, "wgpu.binding_bytes=131072")],
-        &[GRAPH, MEMORY, COMPOSED, OF_TABLE],
-    ),
+    (Form::Windows, "windows of 128 KiB", &[(SETTINGS, "wgpu.form=tiled,wgpu.binding_bytes=131072")]),
 ];
 
-const fn form(
-    label: &'static str,
-    variables: &'static [(&'static str, &'static str)],
-    apart: Names,
-) -> Rerun {
-    let own = Some(("taper-backend-wgpu", Part::Module("agree")));
-    Rerun { label, variables, crates: "taper, taper-backend-wgpu", own, draws: true, apart }
-}
+/// With shaders that check each access, as programs that are debugged have.
+const CHECKED: (&str, &str) = ("TAPER_WGPU_CHECKED", "1");
 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller
 /// workgroups, subgroups and memory than lavapipe, no 64-bit numbers and no denormal ones, and another
 /// compiler, so that nothing rests on one driver alone.
-const SECOND: [Rerun; 2] = [
-    form(
-        "SwiftShader",
-        &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])],
-        &[GRAPH, COMPOSED, OF_TABLE],
-    ),
-    form(
-        "SwiftShader",
-        &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])],
-        &[GRAPH, COMPOSED, OF_TABLE],
-    ),
+const SECOND: [Variables; 2] = [
+    &[("VK_DRIVER_FILES", DRIVERS[0]), ("VK_ICD_FILENAMES", DRIVERS[0])],
+    &[("VK_DRIVER_FILES", DRIVERS[1]), ("VK_ICD_FILENAMES", DRIVERS[1])],
 ];
 
 /// Where Debian's `chromium` and Google's Chrome have it.
 const DRIVERS: [&str; 2] =
     ["/usr/lib/chromium/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json"];
 
-/// A run on a second adapter, or why there is none.
-pub(crate) type Second = Result<Rerun, &'static str>;
+/// The variables that choose a second adapter, or why there is none.
+pub(crate) type Second = Result<Variables, &'static str>;
 
-/// The run on a second adapter; why there is none on Linux, or nothing at all elsewhere.
+/// The second adapter; why there is none on Linux, or nothing at all elsewhere.
 pub(crate) fn second_adapter() -> Option<Second> {
     let present = |driver: &&str| std::path::Path::new(driver).exists();
     let found = DRIVERS.iter().position(present);
@@ -220,102 +201,196 @@ pub(crate) fn second_adapter() -> Option<Second> {
 }
 
 impl Rerun {
+    fn on_cpu((label, variables): (&'static str, Variables), suite: Part) -> Rerun {
+        let own = Some(("taper-backend-cpu", Part::Except(&[PROCESS_ON_CPU])));
+        let crates = if suite == Part::Nothing { "taper-backend-cpu" } else { "taper, taper-backend-cpu" };
+        Rerun { label, variables: variables.to_vec(), crates, own, suite }
+    }
+
+    fn on_gpu(form: Form, label: &'static str, variables: Variables, day: Option<u64>) -> Rerun {
+        let mut variables = variables.to_vec();
+        let suite = match day {
+            Some(day) => Part::Dealt(Deal { form, day }),
+            None => Part::Form(form),
+        };
+        if day.is_none() && form == Form::Direct {
+            variables.push(CHECKED);
+        }
+        Rerun { label, variables, crates: SUITE, own: None, suite }
+    }
+
+    /// The setting that deals cases to this run.
+    pub(crate) fn deal(&self) -> Option<String> {
+        match self.suite {
+            Part::Dealt(deal) => Some(format!("{DEAL}={deal}")),
+            _ => None,
+        }
+    }
+
     /// The part of a test program that runs.
     pub(crate) fn part_of(&self, test: &Executable) -> Part {
         match self.own {
-            _ if test.package == SUITE => Part::Except(self.apart),
-            Some((package, Part::Whole)) if test.package == package => Part::Except(self.apart),
-            Some((package, part)) if test.package == package && test.target == INTEGRATION_TESTS => part,
+            _ if test.package == SUITE => self.suite,
+            Some((package, part)) if test.package == package => part,
             _ => Part::Nothing,
         }
     }
 }
 
-/// The further runs on a device: on the CPU with the instruction sets below the one it chose, which its
-/// description names; on a GPU with each form of its kernels.
-pub(crate) fn of(device: &Device) -> Vec<Rerun> {
-    if device.is("cpu") {
-        let chosen = SETS.iter().position(|set| device.description.contains(&format!("({})", set.label)));
-        return chosen.map_or(Vec::new(), |at| SETS[at + 1..].to_vec());
+/// The runs on a device. On the CPU: the suite whole; then the backend's tests with the instruction sets below
+/// the one it chose, which its description names, and the suite with one of them each day. On a GPU: the forms
+/// of its kernels, with what is dealt to them on the day, or with everything.
+pub(crate) fn of(device: &Device, seed: u64, all: bool) -> Vec<Rerun> {
+    let whole = Rerun { label: "", variables: Vec::new(), crates: SUITE, own: None, suite: Part::Whole };
+    if device.is("wgpu") {
+        let day = (!all).then_some(seed);
+        return FORMS.into_iter().map(|(form, label, set)| Rerun::on_gpu(form, label, set, day)).collect();
     }
-    if !device.is("wgpu") {
-        return Vec::new();
-    }
-    // The crate's own tests take the first adapter.
-    let first = device.name == "wgpu:0";
-    let suite_alone = |form: Rerun| Rerun { crates: SUITE, own: None, ..form };
-    FORMS.into_iter().map(|form| if first { form } else { suite_alone(form) }).collect()
+    let chosen = SETS.iter().position(|(set, _)| device.description.contains(&format!("({set})")));
+    let lesser = chosen.filter(|_| device.is("cpu")).map_or(&[][..], |at| &SETS[at + 1..]);
+    let rerun = |(at, set): (usize, &(&'static str, Variables))| {
+        let takes = all || at as u64 == seed % lesser.len() as u64;
+        Rerun::on_cpu(
+            *set,
+            if takes { Part::Except(&[GRAPH, MEMORY, PROCESS_ON_CPU]) } else { Part::Nothing },
+        )
+    };
+    [whole].into_iter().chain(lesser.iter().enumerate().map(rerun)).collect()
+}
+
+/// The run on a second adapter.
+pub(crate) fn second(variables: Variables, seed: u64, all: bool) -> Rerun {
+    Rerun::on_gpu(Form::Second, "SwiftShader", variables, (!all).then_some(seed))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
 
+    fn runs(name: &str, description: &str, seed: u64) -> Vec<Rerun> {
+        of(&Device { name: name.to_string(), description: description.to_string() }, seed, false)
+    }
+
     fn labels(name: &str, description: &str) -> Vec<&'static str> {
-        let device = Device { name: name.to_string(), description: description.to_string() };
-        of(&device).into_iter().map(|rerun| rerun.label).collect()
+        runs(name, description, 0).into_iter().map(|rerun| rerun.label).collect()
     }
 
     #[test]
-    fn a_test_that_is_dealt_runs_on_one_of_four_days() {
-        for name in ["layers::conv", "networks::resnet", "third_party::a_backend"] {
-            let days = (0..DAYS).filter(|&day| Part::Dealt(&[COMPOSED], day).has(name));
-            assert_eq!(days.count(), 1, "{name}");
-        }
-        assert!((0..DAYS).all(|day| Part::Dealt(&[COMPOSED], day).has("sort::rows")));
-    }
-
-    #[test]
-    fn a_cpu_runs_with_lesser_instruction_sets_and_a_gpu_with_every_form() {
+    fn a_cpu_runs_with_lesser_instruction_sets_and_a_gpu_in_every_form() {
         // As `devices` lists it, with the memory where that is known.
-        assert_eq!(labels("cpu", "AMD EPYC (avx512), 8.0 GiB"), ["avx2", "baseline"]);
-        assert_eq!(labels("cpu", "AMD EPYC (avx512)"), ["avx2", "baseline"]);
-        assert_eq!(labels("cpu", "AMD EPYC (baseline)"), Vec::<&str>::new());
-        assert_eq!(labels("wgpu:1", "llvmpipe"), FORMS.map(|form| form.label));
-        assert_eq!(labels("mine", "of another backend"), Vec::<&str>::new());
+        assert_eq!(labels("cpu", "AMD EPYC (avx512), 8.0 GiB"), ["", "avx2", "baseline"]);
+        assert_eq!(labels("cpu", "AMD EPYC (avx512)"), ["", "avx2", "baseline"]);
+        assert_eq!(labels("cpu", "AMD EPYC (baseline)"), [""]);
+        assert_eq!(labels("wgpu:1", "llvmpipe"), FORMS.map(|(_, label, _)| label));
+        assert_eq!(labels("mine", "of another backend"), [""]);
     }
 
     #[test]
-    fn each_run_takes_another_part_of_the_table_and_the_next_day_the_next() {
-        let parts = |seed| draws(seed).take(5).collect::<Vec<_>>();
-        assert_eq!(parts(20_000), ["0/4", "1/4", "2/4", "3/4", "0/4"]);
-        assert_eq!(parts(20_001), ["1/4", "2/4", "3/4", "0/4", "1/4"]);
-        assert!(FORMS.iter().chain(&SECOND).all(|rerun| rerun.draws) && SETS.iter().all(|set| !set.draws));
+    fn the_suite_runs_whole_on_the_cpu_and_with_one_lesser_set_a_day() {
+        for seed in 0..4 {
+            let suites: Vec<Part> = runs("cpu", "(avx512)", seed).iter().map(|rerun| rerun.suite).collect();
+            assert_eq!(suites[0], Part::Whole);
+            let (today, other) = (1 + seed as usize % 2, 2 - seed as usize % 2);
+            assert!(matches!(suites[today], Part::Except(_)) && suites[other] == Part::Nothing, "{suites:?}");
+        }
+    }
+
+    /// Names as the suite has them: topics of one test, of a few and of many.
+    fn names() -> Vec<String> {
+        let of =
+            |topic: &str, tests: usize| (0..tests).map(|n| format!("{topic}::test_{n}")).collect::<Vec<_>>();
+        [
+            ("sort", 1),
+            ("reduce", 2),
+            ("shapes", 9),
+            ("layers", 22),
+            ("operations", 3),
+            ("func", 4),
+            ("flat", 1),
+        ]
+        .into_iter()
+        .flat_map(|(topic, tests)| of(topic, tests))
+        .collect()
+    }
+
+    #[test]
+    fn each_topic_is_on_a_gpu_every_day_and_in_every_form_within_four() {
+        let names = names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let today = |form, day| Part::Dealt(Deal { form, day }).of(&names);
+        for day in 20_000..20_100 {
+            for topic_ in ["sort", "reduce", "shapes", "layers"] {
+                let on =
+                    |form, day| today(form, day).into_iter().filter(|name| topic(name) == topic_).count();
+                let part = if topic_ == "layers" { 4 } else { 2 };
+                let all = names.iter().filter(|name| topic(name) == topic_).count();
+                assert_eq!(Form::ALL.map(|form| on(form, day)).iter().sum::<usize>(), all.div_ceil(part));
+                for form in Form::ALL {
+                    assert!((day..day + 4).any(|day| on(form, day) > 0), "{topic_} in {form:?} from {day}");
+                }
+            }
+            for form in Form::ALL {
+                let taken = today(form, day);
+                assert_eq!(taken.iter().filter(|name| name.starts_with("operations::")).count(), 3);
+                let (func, flat) = (taken.contains(&"func::test_3"), taken.contains(&"flat::test_0"));
+                assert_eq!((func, flat), (form == Form::Tiled, form == Form::Tiled));
+            }
+        }
+    }
+
+    #[test]
+    fn all_is_every_test_in_every_form() {
+        let gpu = Device { name: "wgpu:0".to_string(), description: String::new() };
+        let names = ["func::x", "layers::x", "operations::x", "sort::x"];
+        let counts: Vec<usize> = of(&gpu, 0, true).iter().map(|rerun| rerun.suite.of(&names).len()).collect();
+        assert_eq!(counts, [4, 3, 3]);
+        assert!(of(&gpu, 0, true).iter().all(|rerun| rerun.deal().is_none()));
+        let dealt: Vec<_> = of(&gpu, 7, false).iter().map(|rerun| rerun.deal().unwrap_or_default()).collect();
+        assert_eq!(dealt, ["deal=tiled@7", "deal=direct@7", "deal=windows@7"]);
     }
 
     #[test]
     fn programs_that_take_part() {
-        let program = |package: &str, target: &str| Executable {
+        let program = |package: &str| Executable {
             package: package.to_string(),
-            target: target.to_string(),
-            path: target.into(),
+            target: "it".to_string(),
+            path: "it".into(),
         };
         let parts = |rerun: &Rerun| {
-            [
-                ("taper", "it"),
-                ("taper-backend-cpu", "it"),
-                ("taper-backend-cpu", "backend_cpu"),
-                ("taper-backend-wgpu", "it"),
-                ("taper-backend-wgpu", "backend_wgpu"),
-            ]
-            .map(|(package, target)| rerun.part_of(&program(package, target)))
+            ["taper", "taper-backend-cpu", "taper-backend-wgpu"]
+                .map(|package| rerun.part_of(&program(package)))
         };
-        use Part::{Except, Module, Nothing};
-        let most = Except(SETS[0].apart);
-        assert_eq!(parts(&SETS[0]), [most, most, most, Nothing, Nothing]);
-        let most = Except(FORMS[0].apart);
-        assert_eq!(parts(&FORMS[0]), [most, Nothing, Nothing, Module("agree"), Nothing]);
-        let second = Device { name: "wgpu:1".to_string(), description: String::new() };
-        assert_eq!(parts(&of(&second)[0]), [most, Nothing, Nothing, Nothing, Nothing]);
+        use Part::{Except, Nothing};
+        let cpu = runs("cpu", "(avx512)", 0);
+        assert_eq!(parts(&cpu[0]), [Part::Whole, Nothing, Nothing]);
+        let own = Except(&[PROCESS_ON_CPU]);
+        assert_eq!(parts(&cpu[1]), [Except(&[GRAPH, MEMORY, PROCESS_ON_CPU]), own, Nothing]);
+        assert_eq!(parts(&cpu[2]), [Nothing, own, Nothing]);
+        let tiled = Part::Dealt(Deal { form: Form::Tiled, day: 7 });
+        assert_eq!(parts(&runs("wgpu:1", "", 7)[0]), [tiled, Nothing, Nothing]);
+    }
+
+    /// A test that was renamed must be renamed in the lists too.
+    #[test]
+    fn each_prefix_is_that_of_a_test() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates"));
+        for prefix in [CASES, GRAPH, MEMORY, COMPOSED, PROCESS_ON_CPU].concat() {
+            let (topic, test) = prefix.split_once("::").unwrap();
+            let found = ["taper", "backend-cpu"].into_iter().any(|package| {
+                let file = folder.join(package).join("tests/it").join(topic).with_extension("rs");
+                fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}")))
+            });
+            assert!(found, "no test begins with {prefix}");
+        }
     }
 
     #[test]
     fn parts_are_told_by_names() {
-        let module = Part::Module("agree");
-        assert!(module.has("agree::maps") && !module.has("disagree::maps") && !module.has("agree"));
+        let names = ["endurance::a_million", "endurance::the_same", "flat::x", "reduce::flat::x"];
         let most = Part::Except(&[&["flat::"], &["endurance::a_"]]);
-        assert!(most.has("endurance::the_same") && most.has("reduce::flat::x"));
-        assert!(!most.has("flat::x") && !most.has("endurance::a_million"));
-        assert!(Part::Whole.has("x") && !Part::Nothing.has("x"));
+        assert_eq!(most.of(&names), ["endurance::the_same", "reduce::flat::x"]);
+        assert_eq!((Part::Whole.of(&names).len(), Part::Nothing.of(&names).len()), (4, 0));
     }
 }

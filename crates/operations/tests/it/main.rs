@@ -1,6 +1,8 @@
 //! That the table is whole, and the page of it current.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod deal;
+
 use std::{collections::BTreeSet, path::Path};
 
 use taper::{Result, Tensor};

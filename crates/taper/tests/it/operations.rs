@@ -1,6 +1,7 @@
 //! The table of operations (`crates/operations`) on the device under test: one test for each check. With
-//! `TAPER_TEST=operation=softmax` only the rows whose name contains that run; with `TAPER_TEST=draw=1/4` a
-//! quarter of the cases, as in the repeated runs of `cargo xtask test-all-backends`.
+//! `TAPER_TEST=operation=softmax` only the rows whose name contains that run; with
+//! `TAPER_TEST=deal=tiled@20785` the cases that `cargo xtask test-all-backends` takes in that form of a GPU's
+//! kernels on that day.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, needs};
@@ -24,8 +25,7 @@ fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
         .iter()
         .filter_map(|row| check(&bench, row).err().map(|wrong| format!("{}: {wrong}", row.label())))
         .collect();
-    let part = if draw == Draw::ALL { String::new() } else { format!(", with TAPER_TEST=draw={draw}") };
-    assert!(wrong.is_empty(), "{} of {} rows{part}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {} rows{draw}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
 #[test]

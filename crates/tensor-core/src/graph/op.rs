@@ -425,7 +425,8 @@ impl Op {
             },
             Op::Where => (0b001, 0),
             Op::Reduce { op, .. } => match op {
-                ReduceOp::Max | ReduceOp::Min | ReduceOp::Prod => (1, 1),
+                ReduceOp::Max | ReduceOp::Min => (1, 1),
+                ReduceOp::Prod => (1, 0),
                 ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => (0, 0),
             },
             Op::Cumulative { op, .. } => match op {

@@ -56,8 +56,8 @@ pub(crate) fn in_memory(constant: Tensor) -> Result<Tensor> {
     Ok(constant)
 }
 
-/// Whether this run takes a case of a test with many, by the case's name. Each run does, but those that
-/// repeat the suite with other kernels of a GPU: they take a part, `TAPER_TEST=draw=1/4`.
+/// Whether this run takes a case of a test with many, by the case's name: on a GPU `cargo xtask
+/// test-all-backends` deals them to the forms of its kernels, `TAPER_TEST=deal=tiled@20785`.
 pub(crate) fn drawn(case: impl std::fmt::Display) -> bool {
     Draw::from_env().takes_case(case)
 }
