@@ -3,10 +3,13 @@
 use std::fmt::{self, Write as _};
 
 use taper::DType;
-use taper_testing::{LAYOUTS, settings::setting};
+use taper_testing::{
+    LAYOUTS,
+    deal::{Deal, Form},
+    settings::setting,
+};
 
 use crate::{
-    deal::{Deal, Form},
     fixtures::INTEGERS,
     forms,
     row::{ANY_SHAPES, Row},
@@ -84,7 +87,8 @@ impl Check {
 /// [ways](Check::ways) of a check. A day's deals of all forms have every row, and no cell twice.
 ///
 /// ```
-/// use taper_operations::{Check, Draw, deal::Form, rows};
+/// use taper_operations::{Check, Draw, rows};
+/// use taper_testing::deal::Form;
 ///
 /// let today = Form::ALL.map(|form| Draw::dealt(form, 20_785));
 /// for row in rows() {

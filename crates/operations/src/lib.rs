@@ -8,7 +8,6 @@
 //! | [`check`] | what a row is held to |
 //! | `forms` | forms of inputs that broadcast |
 //! | `sizes` | rows at sizes past every block, with columns, rows, constants and numbers |
-//! | [`deal`] | which form of a GPU's kernels runs a case today |
 //! | [`draw`] | the cells of the table that a run takes |
 //! | [`different`] | where integers differ from PyTorch's on purpose |
 //! | [`fixtures`] | what PyTorch is asked, and its answers |
@@ -17,7 +16,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
 
 pub mod check;
-pub mod deal;
 pub mod different;
 pub mod draw;
 pub mod fixtures;

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use taper_operations::{
     Bench, Draw, Row,
     check::Verdict,
-    deal::Deal,
     fixtures::{Answers, IntegerFile, integer_questions, key},
     page, questions, rows,
 };
+use taper_testing::deal::Deal;
 
 fn main() -> ExitCode {
     taper::end_quietly_on_closed_pipe();

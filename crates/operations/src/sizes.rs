@@ -2,11 +2,10 @@
 //! cell, a constant or a number beside matrices and columns, alone and before a sum along each axis.
 
 use taper::{DType, Device, Result, Tensor, tensor_core::DeviceKind};
-use taper_testing::{difference, of};
+use taper_testing::{deal::hash, difference, of};
 
 use crate::{
     check::{Bench, Verdict, in_words, numbers, within},
-    deal::hash,
     draw::Check,
     forms::{Case, Form, cases, name},
     row::{Given, Row},

@@ -7,6 +7,7 @@
 //! | [`compare`] | closeness: tolerances, [`assert_close`], [`agree`] |
 //! | [`mod@conformance`] | [`conformance()`]: tests everything that a backend must compute |
 //! | [`mod@damage`] | damaged copies of files |
+//! | [`deal`] | which form of a GPU's kernels runs a case today |
 //! | [`epilogues`] | contractions with epilogues, as kernels |
 //! | [`mod@hooked`] | a device whose kernels a test observes, delays or breaks |
 //! | [`load_at`] | programs that read at indices, as kernels |
@@ -19,6 +20,7 @@
 pub mod compare;
 pub mod conformance;
 pub mod damage;
+pub mod deal;
 pub mod epilogues;
 pub mod hooked;
 pub mod inputs;
@@ -29,7 +31,7 @@ pub mod rng;
 pub mod settings;
 
 pub use compare::{agree, assert_close, assert_elements, difference, tolerance};
-pub use conformance::conformance;
+pub use conformance::{conformance, conformance_of};
 pub use damage::damage;
 pub use hooked::{Hooked, hooked, without_waiting};
 pub use inputs::{

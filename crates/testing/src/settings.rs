@@ -9,6 +9,8 @@ use std::{
 
 use tensor_core::Result;
 
+use crate::deal::hash;
+
 /// The environment variable.
 pub const VARIABLE: &str = "TAPER_TEST";
 
@@ -23,6 +25,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("seconds", "how long the byte fuzzer runs"),
     ("seed", "the seed of a test that draws its cases"),
     ("skip_log", "the file that names skipped tests, a line `name<TAB>reason` for each"),
+    ("turn", "the number of the day, by which tests of several forms take turns"),
     ("written", "the folder in which a test leaves its files for another program"),
 ];
 
@@ -33,6 +36,16 @@ pub const SETTINGS: &[(&str, &str)] = &[
 #[track_caller]
 pub fn setting(name: &str) -> Option<String> {
     find(&std::env::var(VARIABLE).unwrap_or_default(), name)
+}
+
+/// Which of `of` forms the running test takes today: the next number takes the next. Nothing where the setting
+/// `turn` is absent, and each test takes all its forms.
+#[track_caller]
+pub fn turn(of: usize) -> Option<usize> {
+    let day: u64 = setting("turn")?.parse().unwrap_or_else(|e| panic!("{VARIABLE}: turn: {e}"));
+    // The test harness names its threads.
+    let test = hash(std::thread::current().name().unwrap_or_default());
+    Some((test.wrapping_add(day) % of.max(1) as u64) as usize)
 }
 
 /// A number among the settings, or the default.

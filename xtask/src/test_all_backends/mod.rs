@@ -9,7 +9,7 @@
 //! `skip_log` names, and returns; the table then counts it as skipped.
 
 pub(crate) mod build;
-#[path = "../../../crates/operations/src/deal.rs"]
+#[path = "../../../crates/testing/src/deal.rs"]
 mod deal;
 mod devices;
 mod libtest;
@@ -85,8 +85,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let built = build(&workspace, args.tools)?;
     record_missing(&built, &workspace, args.tools, &mut table);
+    let others = match args.all {
+        true => runner.clone(),
+        // On a GPU in software the tests take what users' GPUs run.
+        false => runner.with(&[(SETTINGS, &format!("turn={},wgpu.form=tiled", runner.seed))]),
+    };
     for test in built.tests.iter().filter(|test| test.package != SUITE) {
-        table.add(own_backend(&test.package), &test.package, runner.test(test, None, Part::Whole));
+        table.add(own_backend(&test.package), &test.package, others.test(test, None, Part::Whole));
     }
     if built.whole {
         table.add("-", "doctests", runner.doctests(&workspace.selection(args.tools)));

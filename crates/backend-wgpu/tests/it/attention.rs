@@ -9,12 +9,7 @@ use tensor_core::{
     Attention, AttentionPass, CustomKernel, DType, Device, Kernel, Layout, Shape, kernel::Operand, philox,
 };
 
-use crate::common::{close, devices, run};
-
-/// The device with kernels in workgroup memory; the others compose attention of other operations.
-fn tiled() -> Option<&'static Device> {
-    devices().iter().find(|(name, _)| name.contains("tiled")).map(|(_, device)| device)
-}
+use crate::common::{close, run, tiled};
 
 /// Sizes: batch positions, queries, keys, features of keys and of values.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::common::{agree_in_turn, agree_on, device, devices, numbers, tolerance};
+use crate::common::{agree_in_turn, agree_on, all_devices, device, numbers, today, tolerance};
 use backend_wgpu::{Forced, Form, Options};
 use taper_testing::scales_of;
 use tensor_core::{Affine, AffineBits, BlockFormat, DType, Device, GgmlType, Kernel, Layout, Shape};
@@ -14,16 +14,16 @@ use tensor_core::{Affine, AffineBits, BlockFormat, DType, Device, GgmlType, Kern
 /// GPU.
 fn all() -> &'static [(&'static str, Device)] {
     static ALL: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
-    ALL.get_or_init(|| {
+    today(ALL.get_or_init(|| {
         if device().is_none() {
             return Vec::new();
         }
         let forced =
             Forced { form: Form::Tiled, invocations: Some(1 << 16), trace: true, ..Forced::default() };
         let large = backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
-        let tiled = devices().iter().filter(|(name, _)| name.starts_with("tiled")).cloned();
+        let tiled = all_devices().iter().filter(|(name, _)| name.starts_with("tiled")).cloned();
         tiled.chain([("as a large GPU, traced", large)]).collect()
-    })
+    }))
 }
 
 /// The layouts of a matrix: contiguous, transposed, and slices that begin at any element.

@@ -1,7 +1,7 @@
 //! Gather, scatter-add and copies: axes, layouts, dtypes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{INDEX_DTYPES, Input, agree, devices, numbers, run, scatter, tolerance};
+use crate::common::{INDEX_DTYPES, Input, agree, devices, numbers, run, scatter, tiled, tolerance};
 use tensor_core::{DType, Kernel, Layout, Scalar, ScatterOp, Shape, kernel::Operand};
 
 /// `n` whole numbers below `below`.
@@ -312,7 +312,7 @@ fn segments_of_special_values() {
 /// The per-line form would walk every position in one invocation; segments are chunks of 64 in levels.
 #[test]
 fn long_scatters_are_sorted_on_hardware() {
-    let Some((_, device)) = devices().iter().find(|(name, _)| name.starts_with("tiled")) else { return };
+    let Some(device) = tiled() else { return };
     let passes = |length: usize| {
         let kernel = scatter(
             ScatterOp::Add,

@@ -10,12 +10,7 @@ use tensor_core::{
     Recurrence, RecurrencePass, RecurrentCell, SearchSorted, Shape, kernel::Operand,
 };
 
-use crate::common::{close, devices, run};
-
-/// The device with kernels in workgroup memory.
-fn tiled() -> Option<&'static Device> {
-    devices().iter().find(|(name, _)| name.contains("tiled")).map(|(_, device)| device)
-}
+use crate::common::{close, devices, run, tiled};
 
 type Input = (Layout, DType, Vec<f64>);
 

@@ -2,7 +2,7 @@
 //! of stored elements, and the rounding of half types when they are packed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{Input, agree, devices, numbers, run, scatter, to_bytes};
+use crate::common::{Input, agree, device, devices, numbers, run, scatter, to_bytes};
 use tensor_core::{
     BinaryOp, CompareOp, CumulativeOp, DType, Device, Kernel, Launch, Layout, ReduceOp, Scalar, ScatterOp,
     Shape, Storage, bf16, f16,
@@ -227,7 +227,7 @@ fn any_length_is_moved() {
 /// Buffers take exactly the bytes of their elements.
 #[test]
 fn memory_is_that_of_the_host() {
-    let Some((_, device)) = devices().first() else { return };
+    let Some(device) = device() else { return };
     let device = backend_wgpu::open(0, &backend_wgpu::Options::default()).map_or(device.clone(), |own| own);
     let backend = device.backend();
     for dtype in DType::ALL.into_iter().filter(|&dtype| device.supports(dtype)) {

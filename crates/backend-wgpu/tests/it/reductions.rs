@@ -1,7 +1,7 @@
 //! Reductions and arg-reductions, over axes, layouts, lengths and dtypes, in every form.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{agree, device, devices, load, numbers, reduce, run, tolerance};
+use crate::common::{agree, device, devices, load, numbers, reduce, run, tiled, tolerance};
 use tensor_core::{
     ArgReduceOp, BinaryOp, DType, Kernel, Layout, ReduceOp, Shape,
     kernel::{Instr, Operand, Program},
@@ -304,7 +304,7 @@ fn indices_of_extremes_around_every_bound() {
 /// A row of a vocabulary is searched by workgroups in parts, and one workgroup compares the winners.
 #[test]
 fn a_long_search_is_shared() {
-    let Some((_, device)) = devices().iter().find(|(name, _)| name.starts_with("tiled")) else { return };
+    let Some(device) = tiled() else { return };
     let kernel =
         Kernel::arg_reduce(ArgReduceOp::ArgMax, 1, Operand::new(DType::F32, Layout::contiguous([1, 50_257])));
     let source = device.backend().source(&kernel);

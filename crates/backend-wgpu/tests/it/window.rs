@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use crate::common::{agree_on, device, numbers, read, scatter, to_bytes};
+use crate::common::{agree_on, device, numbers, read, scatter, to_bytes, today};
 use backend_wgpu::{Forced, Form, Options};
 use smallvec::SmallVec;
 use tensor_core::{
@@ -23,7 +23,7 @@ fn devices() -> &'static [(&'static str, Device)] {
 /// Devices whose bindings hold [`BINDING`] elements of this size.
 fn devices_for(size: usize) -> &'static [(&'static str, Device)] {
     static DEVICES: [OnceLock<Vec<(&'static str, Device)>>; 3] = [const { OnceLock::new() }; 3];
-    DEVICES[size.ilog2() as usize].get_or_init(|| {
+    today(DEVICES[size.ilog2() as usize].get_or_init(|| {
         if device().is_none() {
             return Vec::new();
         }
@@ -33,7 +33,7 @@ fn devices_for(size: usize) -> &'static [(&'static str, Device)] {
             backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
         };
         vec![("direct", open(false, Form::Direct)), ("tiled", open(true, Form::Tiled))]
-    })
+    }))
 }
 
 fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[crate::common::Input], tolerance: f64) {

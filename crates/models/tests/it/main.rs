@@ -20,9 +20,13 @@ mod vision;
 
 use tensor_core::Device;
 
-/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure.
+/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure. A test takes the
+/// GPU on one of three days where it has a turn.
 fn devices() -> Vec<Device> {
     let mut devices = vec![backend_cpu::cpu()];
+    if taper_testing::settings::turn(3).is_some_and(|turn| turn > 0) {
+        return devices;
+    }
     devices.extend(taper_testing::settings::opened_beside(backend_wgpu::wgpu(0)));
     devices
 }

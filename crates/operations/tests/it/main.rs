@@ -1,7 +1,7 @@
 //! That the table is whole, and the page of it current.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod deal;
+mod dealt;
 
 use std::{collections::BTreeSet, path::Path};
 

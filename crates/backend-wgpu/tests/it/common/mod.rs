@@ -6,17 +6,32 @@ use std::sync::{Arc, OnceLock};
 
 use backend_wgpu::{Forced, Form, Options};
 pub(crate) use taper_testing::numbers;
-use taper_testing::settings::opened;
+use taper_testing::settings::{opened, turn};
 use tensor_core::{
     DType, Device, Kernel, Launch, Layout, ReduceOp, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16,
     kernel::{Compiled, Instr, Program},
 };
 
+/// Of these devices the one whose turn it is in the running test, or all of them.
+pub(crate) fn today(all: &'static [(&'static str, Device)]) -> &'static [(&'static str, Device)] {
+    turn(all.len()).and_then(|turn| all.get(turn..=turn)).unwrap_or(all)
+}
+
+/// The devices of the running test, of [`all_devices`].
+pub(crate) fn devices() -> &'static [(&'static str, Device)] {
+    today(all_devices())
+}
+
+/// The device with kernels in workgroup memory, as users' GPUs run them.
+pub(crate) fn tiled() -> Option<&'static Device> {
+    all_devices().iter().find(|(name, _)| name.starts_with("tiled")).map(|(_, device)| device)
+}
+
 /// The devices under test, each opened once: the default one; one with parameters in uniform buffers,
 /// barrier-free kernels, the fewest bindings, and dispatches of at most 5 × 5 workgroups; and one with
 /// kernels in workgroup memory, split into short dispatches. Empty if there is no adapter; the running
 /// test is then reported as skipped, or fails with `TAPER_TEST=require=wgpu`.
-pub(crate) fn devices() -> &'static [(&'static str, Device)] {
+pub(crate) fn all_devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     let devices = DEVICES.get_or_init(|| {
         let Ok(plain) = backend_wgpu::wgpu(0) else { return Vec::new() };
@@ -53,12 +68,12 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
 
 /// The devices under test without the default one: one for each family of kernels.
 pub(crate) fn families() -> &'static [(&'static str, Device)] {
-    devices().get(1..).unwrap_or_default()
+    all_devices().get(1..).unwrap_or_default()
 }
 
 /// The first of the devices under test.
 pub(crate) fn device() -> Option<&'static Device> {
-    devices().first().map(|(_, d)| d)
+    all_devices().first().map(|(_, d)| d)
 }
 
 /// Numbers as elements of `dtype`, in bytes: floats are rounded, integers are truncated.

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use taper_operations::{
-    Check, Draw,
-    deal::{Deal, Form, dealt},
-    rows,
-};
+use taper_operations::{Check, Draw, rows};
+use taper_testing::deal::{Deal, Form, dealt};
 
 const DAYS: std::ops::Range<u64> = 20_785..20_785 + 400;
 
