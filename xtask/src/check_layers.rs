@@ -50,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-nn-derive", &[]),
     ("taper-autograd", &["taper-tensor-core"]),
     ("taper-backend-cpu", &["taper-tensor-core"]),
+    ("taper-backend-cpu-inside", &["taper-tensor-core"]),
     ("taper-backend-wgpu", &["taper-tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
     ("taper-tensor-core", &[]),

@@ -34,7 +34,7 @@ const MAX_COLUMNS: usize = 110;
 /// Folders with nothing that we wrote.
 const SKIPPED: &[&str] = &["target", "node_modules", "venv", "generated", "corpus"];
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// Read only these files and folders [default: the workspace]
     paths: Vec<PathBuf>,

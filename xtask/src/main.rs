@@ -61,6 +61,9 @@ enum Command {
     OnnxExportCheck(onnx_export_check::Args),
     /// Write docs/operations.md from the table of operations
     Operations(operations::Args),
+    /// Run the checks of a minute: formatting, layers, prose, and the behaviour suite on the CPU without the
+    /// gradients of the table of operations
+    Quick,
     /// Run the fuzzer and the readers of damaged files under AddressSanitizer, and Miri where it is installed
     Sanitize(sanitize::Args),
     /// Run every test, the behaviour suite once on each device, and print one table
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::OnnxExportCheck(args) => onnx_export_check::run(&args),
         Command::ModelTable => model_table::run(),
         Command::Operations(args) => operations::run(&args),
+        Command::Quick => test_all_backends::quick(),
         Command::Sanitize(args) => sanitize::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };

@@ -67,7 +67,7 @@ impl Workspace {
 
     /// The arguments with which cargo builds everything, or all but tools and programs of examples.
     pub(crate) fn selection(&self, tools: bool) -> Vec<&str> {
-        let of_suite = ["taper-examples", "taper-operations", "taper-testing"];
+        let of_suite = ["taper-backend-cpu-inside", "taper-examples", "taper-operations", "taper-testing"];
         let left_out = self.packages.iter().filter(|package| !tools && !package.published);
         let left_out = left_out.filter(|package| !of_suite.contains(&package.name.as_str()));
         ["--workspace"].into_iter().chain(left_out.flat_map(|package| ["--exclude", &package.name])).collect()

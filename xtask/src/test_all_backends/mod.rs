@@ -36,8 +36,8 @@ use self::{
     table::Table,
 };
 use crate::{
-    Result,
-    workspace::{Workspace, cargo, in_words, output, sysroot},
+    Result, check_layers, check_prose,
+    workspace::{Workspace, cargo, in_words, output, succeed, sysroot},
 };
 
 /// The crate whose tests are the behaviour suite.
@@ -49,7 +49,7 @@ const TESTS_OF_A_PROCESS: usize = 4;
 /// The most processes that run tests of a GPU at once: each takes memory of it.
 const MOST_PROCESSES: usize = 4;
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(crate) struct Args {
     /// Fail if there is no such device (`wgpu`, or one by name: `wgpu:1`)
     #[arg(long, value_name = "DEVICE")]
@@ -99,6 +99,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let devices = list(&built, |command| runner.prepare(command));
     run_suite(&runner, &built, devices, reruns::second_adapter(), &args.require, &mut table);
 
+    report(&table)
+}
+
+/// `cargo xtask quick`: what finds most faults within a minute of the build, which is that of all tests.
+pub(crate) fn quick() -> Result<()> {
+    succeed(cargo().args(["fmt", "--all", "--check"]), "cargo fmt --all formats it")?;
+    check_layers::run()?;
+    check_prose::run(&check_prose::Args::default())?;
+    let workspace = Workspace::read()?;
+    let runner = Runner::new(&workspace, &Args::default())?;
+    let mut table = Table::default();
+    let built = build(&workspace, false)?;
+    record_missing(&built, &workspace, false, &mut table);
+    for test in built.tests.iter().filter(|test| test.package == SUITE) {
+        table.add("cpu", SUITE, runner.test(test, Some("cpu"), Part::Except(reruns::GRADIENTS)));
+    }
     report(&table)
 }
 
@@ -204,7 +220,7 @@ fn add_run(device: &devices::Device, rerun: &Rerun, tally: Tally, table: &mut Ta
 /// The backend that a crate tests by itself.
 fn own_backend(package: &str) -> &'static str {
     match package {
-        "taper-backend-cpu" => "cpu",
+        "taper-backend-cpu" | "taper-backend-cpu-inside" => "cpu",
         "taper-backend-wgpu" => "wgpu",
         _ => "-",
     }

@@ -119,6 +119,10 @@ const CASES: &[&str] = &[
     "third_party::a_backend_is_held_to_the_reference",
 ];
 
+/// The checks of the table that take longest on the CPU.
+pub(crate) const GRADIENTS: Names =
+    &[&["operations::derivatives", "operations::gradients", "operations::jacobians", "operations::vmap"]];
+
 /// Tests of the graph and of functions built from it, of the environment, of devices, and of other backends.
 const GRAPH: &[&str] = &[
     "checkpoint::",
@@ -231,7 +235,7 @@ impl Rerun {
     pub(crate) fn part_of(&self, test: &Executable) -> Part {
         match self.own {
             _ if test.package == SUITE => self.suite,
-            Some((package, part)) if test.package == package => part,
+            Some((package, part)) if test.package.starts_with(package) => part,
             _ => Part::Nothing,
         }
     }
