@@ -10,6 +10,7 @@
 
 pub(crate) mod build;
 #[path = "../../../crates/testing/src/deal.rs"]
+#[allow(dead_code, unreachable_pub)] // it is public in taper-testing, whose tests use the rest
 mod deal;
 mod devices;
 mod libtest;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use taper_testing::numbers;
 use tensor_core::{
-    Attention, AttentionPass, CustomKernel, DType, Device, Kernel, Layout, Shape, kernel::Operand, philox,
+    Attention, AttentionPass, CustomKernel, DType, Kernel, Layout, Shape, kernel::Operand, philox,
 };
 
 use crate::common::{close, run, tiled};
