@@ -86,13 +86,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     let built = build(&workspace, args.tools)?;
     record_missing(&built, &workspace, args.tools, &mut table);
-    let others = match args.all {
-        true => runner.clone(),
-        // On a GPU in software the tests take what users' GPUs run.
-        false => runner.with(&[(SETTINGS, &format!("turn={},wgpu.form=tiled", runner.seed))]),
-    };
+    let turn = format!("turn={}", runner.seed);
+    let others = if args.all { runner.clone() } else { runner.with(&[(SETTINGS, &turn)]) };
     for test in built.tests.iter().filter(|test| test.package != SUITE) {
-        table.add(own_backend(&test.package), &test.package, others.test(test, None, Part::Whole));
+        // On a GPU in software the backend's tests take what users' GPUs run.
+        let of_gpu = own_backend(&test.package) == "wgpu" && !args.all;
+        let form: &[_] = if of_gpu { &[(SETTINGS, "wgpu.form=tiled")] } else { &[] };
+        let part = if of_gpu { Part::Day(runner.seed) } else { Part::Whole };
+        let tally = others.with(form).test(test, None, part);
+        table.add(own_backend(&test.package), &test.package, tally);
     }
     if built.whole {
         table.add("-", "doctests", runner.doctests(&workspace.selection(args.tools)));

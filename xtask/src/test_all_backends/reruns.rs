@@ -39,6 +39,8 @@ pub(crate) enum Part {
     Except(Names),
     /// The tests of the suite that are dealt to a form of a GPU's kernels.
     Dealt(Deal),
+    /// Of each topic the tests whose day it is: one in two.
+    Day(u64),
     /// All tests of the suite that a form changes.
     Form(Form),
 }
@@ -52,6 +54,9 @@ impl Part {
             Part::Whole => names.to_vec(),
             Part::Except(apart) => those(&|name| !begins(name, apart)),
             Part::Dealt(deal) => dealt_today(deal, names),
+            Part::Day(day) => {
+                Form::ALL.iter().flat_map(|&form| of_topics(names, |_| 2, Deal { form, day })).collect()
+            }
             Part::Form(form) => those(&|name| form == Form::Tiled || !begins(name, ONE_FORM)),
         }
     }
@@ -70,23 +75,24 @@ fn topic(name: &str) -> &str {
 /// The tests of the suite that a form takes on a day: of a topic one in two, of the topics that add no kernel
 /// one in four. The tests whose cases are dealt are in each form.
 fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
-    let mut groups: BTreeMap<(&str, usize), Vec<&'n str>> = BTreeMap::new();
-    let mut today = Vec::new();
+    let (always, others): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| begins(name, &[CASES, GRAPH, MEMORY]));
+    let one_form = |name: &&str| deal.form == Form::Tiled || !begins(name, ONE_FORM);
+    let part = |name: &str| if begins(name, &[COMPOSED]) { 4 } else { 2 };
+    always.into_iter().filter(one_form).chain(of_topics(&others, part, deal)).collect()
+}
+
+/// Of each topic the tests that a form takes on a day: one in `part`.
+fn of_topics<'n>(names: &[&'n str], part: impl Fn(&str) -> usize, deal: Deal) -> Vec<&'n str> {
+    let mut topics: BTreeMap<(&str, usize), Vec<&'n str>> = BTreeMap::new();
     for &name in names {
-        if begins(name, &[CASES]) {
-            today.push(name);
-        } else if !begins(name, ONE_FORM) {
-            let part = if begins(name, &[COMPOSED]) { 4 } else { 2 };
-            groups.entry((topic(name), part)).or_default().push(name);
-        } else if deal.form == Form::Tiled {
-            today.push(name);
-        }
+        topics.entry((topic(name), part(name))).or_default().push(name);
     }
-    for ((topic, part), tests) in groups {
+    let taken = topics.into_iter().flat_map(|((topic, part), tests)| {
         let taken = dealt(topic, tests.len(), part, deal.day).filter(|(_, form)| *form == deal.form);
-        today.extend(taken.map(|(case, _)| tests[case]));
-    }
-    today
+        taken.map(|(case, _)| tests[case]).collect::<Vec<_>>()
+    });
+    taken.collect()
 }
 
 /// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas

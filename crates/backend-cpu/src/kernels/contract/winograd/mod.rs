@@ -389,13 +389,7 @@ mod tests {
     #[test]
     fn ordinary_numbers_are_formed_by_fewer_products() {
         let isa = Isa::available()[0];
-        for sizes in [
-            [2, 64, 64, 56, 56],
-            [8, 32, 32, 16, 16],
-            [16, 64, 64, 8, 8],
-            [2, 128, 128, 28, 28],
-            [4, 512, 512, 8, 8],
-        ] {
+        for sizes in [[1, 64, 64, 56, 56], [8, 32, 32, 16, 16], [8, 64, 64, 8, 8], [1, 128, 128, 28, 28]] {
             let case = Case::new(sizes);
             let [.., height, width] = sizes;
             let weight = normal(case.weight, 1);
@@ -430,7 +424,7 @@ mod tests {
         let mut worst = 0f64;
         let (mut any, mut all) = (false, true);
         for (nth, least) in
-            (0..60).flat_map(|nth| [0.3, 0.1, 0.03, 0.02, 0.01, 1e-3].map(|least| (nth, least)))
+            (0..20).flat_map(|nth| [0.3, 0.1, 0.03, 0.02, 0.01, 1e-3].map(|least| (nth, least)))
         {
             let [mut taps, mut elements] = [1, 2].map(|of| numbers(32 * TAPS, 97 * nth + of, |x| x as f32));
             taps.iter_mut().enumerate().for_each(|(i, x)| {
