@@ -38,14 +38,27 @@ pub fn setting(name: &str) -> Option<String> {
     find(&std::env::var(VARIABLE).unwrap_or_default(), name)
 }
 
+/// The number of the day where tests take turns.
+#[track_caller]
+fn day() -> Option<u64> {
+    let read = |day: String| day.parse().unwrap_or_else(|e| panic!("{VARIABLE}: turn: {e}"));
+    setting("turn").map(read)
+}
+
+/// Whether a case of the running test is tried today: where tests take turns, on one of `of` days.
+#[track_caller]
+pub fn has_turn(case: &str, of: u64) -> bool {
+    day().is_none_or(|day| hash(case).wrapping_add(day).is_multiple_of(of))
+}
+
 /// Which of `of` forms the running test takes today: the next but one takes the next. Nothing where the setting
 /// `turn` is absent, and each test takes all its forms.
 #[track_caller]
 pub fn turn(of: usize) -> Option<usize> {
-    let day: u64 = setting("turn")?.parse().unwrap_or_else(|e| panic!("{VARIABLE}: turn: {e}"));
+    let day = day()?;
     // The test harness names its threads.
     let test = hash(std::thread::current().name().unwrap_or_default());
-    // Some tests run on every second day.
+    // A case runs on every fourth day.
     Some((test.wrapping_add(day / 2) % of.max(1) as u64) as usize)
 }
 

@@ -92,8 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // On a GPU in software the backend's tests take what users' GPUs run.
         let of_gpu = own_backend(&test.package) == "wgpu" && !args.all;
         let form: &[_] = if of_gpu { &[(SETTINGS, "wgpu.form=tiled")] } else { &[] };
-        let part = if of_gpu { Part::Day(runner.seed) } else { Part::Whole };
-        let tally = others.with(form).test(test, None, part);
+        let tally = others.with(form).test(test, None, Part::Whole);
         table.add(own_backend(&test.package), &test.package, tally);
     }
     if built.whole {

@@ -39,8 +39,6 @@ pub(crate) enum Part {
     Except(Names),
     /// The tests of the suite that are dealt to a form of a GPU's kernels.
     Dealt(Deal),
-    /// Of each topic the tests whose day it is: one in two.
-    Day(u64),
     /// All tests of the suite that a form changes.
     Form(Form),
 }
@@ -54,9 +52,6 @@ impl Part {
             Part::Whole => names.to_vec(),
             Part::Except(apart) => those(&|name| !begins(name, apart)),
             Part::Dealt(deal) => dealt_today(deal, names),
-            Part::Day(day) => {
-                Form::ALL.iter().flat_map(|&form| of_topics(names, |_| 2, Deal { form, day })).collect()
-            }
             Part::Form(form) => those(&|name| form == Form::Tiled || !begins(name, ONE_FORM)),
         }
     }
