@@ -48,18 +48,21 @@ fn day() -> Option<u64> {
 /// Whether a case of the running test is tried today: where tests take turns, on one of `of` days.
 #[track_caller]
 pub fn has_turn(case: &str, of: u64) -> bool {
-    day().is_none_or(|day| hash(case).wrapping_add(day).is_multiple_of(of))
+    day().is_none_or(|day| hash(&format!("{} {case}", test())).wrapping_add(day).is_multiple_of(of))
 }
 
-/// Which of `of` forms the running test takes today: the next but one takes the next. Nothing where the setting
+/// The name of the running test: the test harness names its threads.
+fn test() -> String {
+    std::thread::current().name().unwrap_or_default().to_string()
+}
+
+/// Which of `of` forms the running test takes today: after four days it takes the next. Nothing where the setting
 /// `turn` is absent, and each test takes all its forms.
 #[track_caller]
 pub fn turn(of: usize) -> Option<usize> {
     let day = day()?;
-    // The test harness names its threads.
-    let test = hash(std::thread::current().name().unwrap_or_default());
-    // A case runs on every fourth day.
-    Some((test.wrapping_add(day / 2) % of.max(1) as u64) as usize)
+    // A case that has a turn on one of four days meets each form.
+    Some((hash(&test()).wrapping_add(day / 4) % of.max(1) as u64) as usize)
 }
 
 /// A number among the settings, or the default.
