@@ -703,7 +703,8 @@ fn a_new_shape_or_scalar_compiles_nothing() {
 #[test]
 fn as_many_results_as_a_kernel_may_have() -> Result<()> {
     for (name, device) in devices() {
-        for n in 1..=device.info().limits.max_outputs + 1 {
+        let most = device.info().limits.max_outputs;
+        for n in [1, 2, 3, most - 1, most, most + 1] {
             let value = |i: usize| (i + 1) as f64 / 4.0;
             let all = |tensors: &[Tensor]| eval_all(&tensors.iter().collect::<Vec<_>>());
             let full: Vec<Tensor> =

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use crate::common::{agree, agree_on, device, numbers, tolerance};
+use crate::common::{agree, agree_on, device, numbers, today, tolerance};
 use backend_wgpu::{Forced, Form, Options};
 use tensor_core::{DType, Device, Kernel, Layout, Scalar, Shape};
 
@@ -238,10 +238,10 @@ fn integers_of_eight_bits() {
                     let inputs = [(dtype, values(a, 1)), (dtype, values(b, 2))];
                     let mut kernel = Kernel::matmul(dtype, a, b);
                     let what = format!("{dtype}, {m} x {k} x {n}, layouts {i} and {j}");
-                    agree_on(both, &what, &kernel, &[], &inputs, 0.0);
+                    agree_on(today(both), &what, &kernel, &[], &inputs, 0.0);
                     if i == 0 {
                         kernel.outputs[0].dtype = DType::I32;
-                        agree_on(both, &format!("{what}, wide"), &kernel, &[], &inputs, 0.0);
+                        agree_on(today(both), &format!("{what}, wide"), &kernel, &[], &inputs, 0.0);
                     }
                 }
             }
