@@ -81,7 +81,7 @@ fn near_by(
 
 /// Sizes up to a block, and those around multiples of it.
 fn sizes() -> impl Iterator<Item = usize> {
-    (1..=34).chain([63, 64, 65, 97, 128, 130])
+    (1..=12).chain([15, 16, 17, 24, 31, 32, 33, 34, 63, 64, 65, 97, 130])
 }
 
 /// Sizes on a GPU, where each takes kernels of its own.
