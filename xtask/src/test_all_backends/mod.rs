@@ -463,9 +463,12 @@ fn dealt(names: &[String], of_each: usize) -> Vec<Vec<&String>> {
     (0..processes).map(|first| names.iter().skip(first).step_by(processes).collect()).collect()
 }
 
+/// Packages whose tests open a GPU by themselves, and compile many kernels.
+const ON_GPU: &[&str] = &["taper-backend-wgpu", "taper-linalg", "taper-models", "taper-onnx"];
+
 /// Whether the tests of a program run in several processes at once: those of a GPU.
 fn in_processes(package: &str, device: Option<&str>) -> bool {
-    device.map_or(own_backend(package) == "wgpu", |device| device.starts_with("wgpu"))
+    device.map_or(ON_GPU.contains(&package), |device| device.starts_with("wgpu"))
 }
 
 /// Runs a command with its output and its errors in one pipe, so that their order is kept, and hands on each
@@ -628,6 +631,7 @@ mod tests {
         for (package, device, several) in [
             ("taper", Some("wgpu:0"), true),
             ("taper-backend-wgpu", None, true),
+            ("taper-models", None, true),
             ("taper", Some("cpu"), false),
             ("taper-nn", None, false),
         ] {
