@@ -550,9 +550,10 @@ fn convolutions_are_right_relative_to_their_own_terms() {
         let ahead = [made(images[1].1), made(images[6].1), made(images[2].1)];
         for (nth, (image, by)) in images.into_iter().enumerate() {
             let image_values = made(by);
-            for (weight, by) in weights {
+            for (at, (weight, by)) in weights.into_iter().enumerate() {
                 let case = format!("{weight} of {image}, {h}");
-                if !drawn(&case) {
+                // All pairs in one size, and every second one in the others.
+                if !drawn(&case) || h != 16 && (nth + at) % 2 == 1 {
                     continue;
                 }
                 let values: Vec<f32> =
