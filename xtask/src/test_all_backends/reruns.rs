@@ -236,7 +236,7 @@ impl Rerun {
     pub(crate) fn part_of(&self, test: &Executable) -> Part {
         match self.own {
             _ if test.package == SUITE => self.suite,
-            Some((package, part)) if test.package.starts_with(package) => part,
+            Some((package, part)) if test.package == package => part,
             _ => Part::Nothing,
         }
     }
