@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use taper::DType;
 use taper_testing::{
     LAYOUTS,
-    deal::{Deal, Form},
+    deal::{DAYS, Deal, Form},
     settings::setting,
 };
 
@@ -18,9 +18,6 @@ use crate::{
 
 /// The setting of `TAPER_TEST` that deals a part to the suite: `TAPER_TEST=deal=tiled@20785`.
 pub const SETTING: &str = "deal";
-
-/// One in this many cells of a row is tried a day.
-const PART: usize = 2;
 
 /// The checks of a row: the methods of [`Bench`](crate::Bench).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +127,7 @@ impl Draw {
                 cells += 1;
             }
         }
-        at.is_some_and(|at| deal.takes(&row.label(), at, cells, PART))
+        at.is_some_and(|at| deal.takes(&row.label(), at, cells, DAYS as usize))
     }
 
     /// Whether this run has a case of a test that is no row's, by a name that it has in its test.

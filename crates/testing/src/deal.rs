@@ -37,6 +37,9 @@ impl Form {
     }
 }
 
+/// The days within which each case runs on a GPU.
+pub const DAYS: u64 = 4;
+
 /// The forms of consecutive runs of a group: users' GPUs run the tiled one.
 const OFTEN: [Form; 8] = [
     Form::Tiled,
@@ -78,11 +81,11 @@ impl Deal {
         dealt(group, cases, part, self.day).any(|taken| taken == (case, self.form))
     }
 
-    /// Whether this run takes a case that has only a name: one in two each day.
+    /// Whether this run takes a case that has only a name: one in [`DAYS`] each day.
     pub fn takes_name(self, name: &str) -> bool {
         let turn = hash(name).wrapping_add(self.day);
-        let form = (hash(name) / 2).wrapping_add(self.day / 2) % OFTEN.len() as u64;
-        turn.is_multiple_of(2) && OFTEN[form as usize] == self.form
+        let form = (hash(name) / DAYS).wrapping_add(self.day / DAYS) % OFTEN.len() as u64;
+        turn.is_multiple_of(DAYS) && OFTEN[form as usize] == self.form
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{
     SUITE,
     build::Executable,
-    deal::{Deal, Form, dealt},
+    deal::{DAYS, Deal, Form, dealt},
     devices::Device,
 };
 
@@ -67,13 +67,14 @@ fn topic(name: &str) -> &str {
     name.split_once("::").map_or("", |(topic, _)| topic)
 }
 
-/// The tests of the suite that a form takes on a day: of a topic one in two, of the topics that add no kernel
-/// one in four. The tests whose cases are dealt are in each form.
+/// The tests of the suite that a form takes on a day: of a topic one in [`DAYS`], of the topics that add no
+/// kernel half as many. The tests whose cases are dealt are in each form.
 fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
     let (always, others): (Vec<&str>, Vec<&str>) =
         names.iter().partition(|name| begins(name, &[CASES, GRAPH, MEMORY]));
     let one_form = |name: &&str| deal.form == Form::Tiled || !begins(name, ONE_FORM);
-    let part = |name: &str| if begins(name, &[COMPOSED]) { 4 } else { 2 };
+    let days = DAYS as usize;
+    let part = |name: &str| if begins(name, &[COMPOSED]) { 2 * days } else { days };
     always.into_iter().filter(one_form).chain(of_topics(&others, part, deal)).collect()
 }
 
@@ -329,7 +330,7 @@ mod tests {
             for topic_ in ["sort", "reduce", "shapes", "layers"] {
                 let on =
                     |form, day| today(form, day).into_iter().filter(|name| topic(name) == topic_).count();
-                let part = if topic_ == "layers" { 4 } else { 2 };
+                let part = if topic_ == "layers" { 8 } else { 4 };
                 let all = names.iter().filter(|name| topic(name) == topic_).count();
                 assert_eq!(Form::ALL.map(|form| on(form, day)).iter().sum::<usize>(), all.div_ceil(part));
                 for form in Form::ALL {
