@@ -65,6 +65,9 @@ pub(crate) struct Args {
     /// Run every test and case in every form of a GPU's kernels: hours
     #[arg(long)]
     all: bool,
+    /// Run the behaviour suite alone, on this device alone: `wgpu:0`
+    #[arg(long, value_name = "DEVICE", conflicts_with = "tools")]
+    suite: Option<String>,
     /// Run the tests of tools and of examples too
     #[arg(long)]
     tools: bool,
@@ -88,17 +91,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     record_missing(&built, &workspace, args.tools, &mut table);
     let turn = format!("turn={}", runner.seed);
     let others = if args.all { runner.clone() } else { runner.with(&[(SETTINGS, &turn)]) };
-    for test in built.tests.iter().filter(|test| test.package != SUITE) {
+    for test in built.tests.iter().filter(|test| test.package != SUITE && args.suite.is_none()) {
         // On a GPU in software the backend's tests take what users' GPUs run.
         let of_gpu = own_backend(&test.package) == "wgpu" && !args.all;
         let form: &[_] = if of_gpu { &[(SETTINGS, "wgpu.form=tiled")] } else { &[] };
         let tally = others.with(form).test(test, None, Part::Whole);
         table.add(own_backend(&test.package), &test.package, tally);
     }
-    if built.whole {
+    if built.whole && args.suite.is_none() {
         table.add("-", "doctests", runner.doctests(&workspace.selection(args.tools)));
     }
-    let devices = list(&built, |command| runner.prepare(command));
+    let mut devices = list(&built, |command| runner.prepare(command));
+    if let (Ok(devices), Some(name)) = (&mut devices, &args.suite) {
+        devices.retain(|device| device.name == *name);
+    }
     run_suite(&runner, &built, devices, reruns::second_adapter(), &args.require, &mut table);
 
     report(&table)
