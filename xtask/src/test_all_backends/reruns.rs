@@ -1,5 +1,5 @@
-//! The runs of the suite. On the CPU it runs whole with the best instruction set, and its tests of kernels with
-//! the others. On a GPU there is a run for each form of kernels, and each test and case is dealt to one.
+//! The runs of the suite. On the CPU it runs whole with the best instruction set, and its tests of kernels
+//! with the others. On a GPU there is a run for each form of kernels, and each test and case is dealt to one.
 
 use std::collections::BTreeMap;
 
@@ -240,9 +240,9 @@ impl Rerun {
     }
 }
 
-/// The runs on a device. On the CPU: the suite whole; then the backend's tests with the instruction sets below
-/// the one it chose, which its description names, and the suite with one of them each day. On a GPU: the forms
-/// of its kernels, with what is dealt to them on the day, or with everything.
+/// The runs on a device. On the CPU: the suite whole; then the backend's tests with the instruction sets
+/// below the one it chose, which its description names, and the suite with one of them each day. On a GPU:
+/// the forms of its kernels, with what is dealt to them on the day, or with everything.
 pub(crate) fn of(device: &Device, seed: u64, all: bool) -> Vec<Rerun> {
     let whole = Rerun { label: "", variables: Vec::new(), crates: SUITE, own: None, suite: Part::Whole };
     if device.is("wgpu") {
