@@ -80,8 +80,8 @@ impl Check {
     }
 }
 
-/// What a run takes of the table's cells: all, or what is [dealt](Deal) to it. A cell is a row in one of the
-/// [ways](Check::ways) of a check. A day's deals of all forms have every row, and no cell twice.
+/// The cells of the table that a run takes: all, or those that are [dealt](Deal) to it. A cell is a row in
+/// one of the [ways](Check::ways) of a check. A day's deals of all forms have every row, and no cell twice.
 ///
 /// ```
 /// use taper_operations::{Check, Draw, rows};
@@ -101,12 +101,12 @@ impl Draw {
     /// The whole table.
     pub const ALL: Draw = Draw(None);
 
-    /// What is dealt to a form on a day.
+    /// The cells that are dealt to a form on a day.
     pub const fn dealt(form: Form, day: u64) -> Draw {
         Draw(Some(Deal { form, day }))
     }
 
-    /// What [`SETTING`] names, or the whole table if it is not set.
+    /// The cells that [`SETTING`] names, or the whole table if it is not set.
     ///
     /// # Panics
     /// If it cannot be read.

@@ -66,7 +66,7 @@ pub fn dealt(group: &str, cases: usize, part: usize, day: u64) -> impl Iterator<
     })
 }
 
-/// What runs today: a form and a number of the day, written `tiled@20785`.
+/// The form of a run and the number of the day, written `tiled@20785`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deal {
     /// The form of this run.

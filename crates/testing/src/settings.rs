@@ -56,8 +56,8 @@ fn test() -> String {
     std::thread::current().name().unwrap_or_default().to_string()
 }
 
-/// Which of `of` forms the running test takes today: after four days it takes the next. Nothing where the setting
-/// `turn` is absent, and each test takes all its forms.
+/// The number of the form, of `of`, that the running test takes today: after four days it takes the next.
+/// Nothing where the setting `turn` is absent, and each test takes all its forms.
 #[track_caller]
 pub fn turn(of: usize) -> Option<usize> {
     let day = day()?;

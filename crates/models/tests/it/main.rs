@@ -20,8 +20,8 @@ mod vision;
 
 use tensor_core::Device;
 
-/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure. A test takes the
-/// GPU on one of three days where it has a turn.
+/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure. A test takes
+/// the GPU on one of three days where it has a turn.
 fn devices() -> Vec<Device> {
     let mut devices = vec![backend_cpu::cpu()];
     if !taper_testing::settings::has_turn("", 3) {

@@ -268,8 +268,8 @@ fn a_check_that_is_never_settled_is_an_error() -> Result<()> {
     Ok(())
 }
 
-/// The first test for the author of a backend. Of what is dealt to a form of a GPU's kernels a sixteenth is
-/// tried: the table of operations has the same functions.
+/// The first test for the author of a backend. A form of a GPU's kernels tries a sixteenth of what is dealt
+/// to it: the table of operations has the same functions.
 #[test]
 fn a_backend_is_held_to_the_reference() {
     let takes = |case: &str| {

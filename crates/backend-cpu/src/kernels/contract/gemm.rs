@@ -639,7 +639,7 @@ pub(super) mod tests {
         ];
         for isa in Isa::available() {
             for (at, (m, n, k)) in shapes.into_iter().enumerate() {
-                // Of large products four ways, with each way of one operand and of the other.
+                // Large products are computed in four ways, with each way of one operand and of the other.
                 let taken = |way: &usize| m * n * k < 1 << 18 || (way / 4 + way % 4 + at).is_multiple_of(4);
                 for way in (0..16).filter(taken) {
                     let (ar, ac, a0) = strides(way / 4, m, k);

@@ -12,7 +12,7 @@ use tensor_core::{
     kernel::{Compiled, Instr, Program},
 };
 
-/// Of these devices the one whose turn it is in the running test, or all of them.
+/// The one of these devices whose turn it is in the running test, or all of them.
 pub(crate) fn today(all: &'static [(&'static str, Device)]) -> &'static [(&'static str, Device)] {
     turn(all.len()).and_then(|turn| all.get(turn..=turn)).unwrap_or(all)
 }
