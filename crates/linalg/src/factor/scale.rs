@@ -8,8 +8,8 @@ use ndarray::{ArrayView1, ArrayView2, s};
 
 use super::{Real, loops};
 
-/// A matrix times a power of two that brings its greatest magnitude near 1: the matrix itself if it is near
-/// enough, 0, or not finite.
+/// A matrix times a power of two that brings its greatest magnitude between 1 and 2: the matrix itself if it is
+/// there, 0, or not finite. The solvers of eigenvalues compare with numbers near 1 where matrices are large.
 pub(super) struct Scaled<'a, T: Real> {
     elements: Cow<'a, [T]>,
     size: (usize, usize),
@@ -38,13 +38,16 @@ impl<T: Real> Job for Greatest<'_, T> {
 /// The exponent of the power of two that brings a magnitude near 1; 0 if it is near enough. Products of
 /// several such numbers, and of their rounding errors, are normal numbers.
 pub(super) fn exponent_for<T: Real>(most: T) -> i32 {
+    let exponent = exponent_to_one(most);
+    if exponent.abs() <= T::MOST_EXPONENT / 6 { 0 } else { exponent }
+}
+
+/// The exponent of the power of two that brings a magnitude between 1 and 2; 0 for 0 and what is not finite.
+fn exponent_to_one<T: Real>(most: T) -> i32 {
     if most == T::default() || !most.finite() {
         return 0;
     }
     let exponent = most.wide().log2().floor() as i32;
-    if exponent.abs() <= T::MOST_EXPONENT / 6 {
-        return 0;
-    }
     (-exponent).clamp(-T::MOST_EXPONENT, T::MOST_EXPONENT)
 }
 
@@ -56,7 +59,7 @@ pub(super) fn power_of_two<T: Real>(exponent: i32) -> T {
 impl<'a, T: Real> Scaled<'a, T> {
     pub(super) fn new(a: ArrayView2<'a, T>) -> Scaled<'a, T> {
         let most = a.as_slice().map_or_else(T::default, |all| dense::run(Greatest(all)));
-        Scaled::by(a, exponent_for(most))
+        Scaled::by(a, exponent_to_one(most))
     }
 
     /// The scaled form of a symmetric matrix of which one triangle is read.
@@ -64,7 +67,7 @@ impl<'a, T: Real> Scaled<'a, T> {
         let most = triangle(&a, upper)
             .filter_map(|row| row.to_slice().map(loops::greatest))
             .fold(T::default(), |most, x| if x > most { x } else { most });
-        Scaled::by(a, exponent_for(most))
+        Scaled::by(a, exponent_to_one(most))
     }
 
     fn by(a: ArrayView2<'a, T>, exponent: i32) -> Scaled<'a, T> {

@@ -67,7 +67,8 @@ fn near_by(
     assert_eq!(found.shape(), expected.shape(), "{what}");
     let n = *found.dims().last().unwrap();
     let epsilon = if found.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let limit = epsilon * (8.0 * (n as f64).sqrt() + 16.0);
+    // The error of a stable algorithm grows as the size at most; the first matters for small sizes.
+    let limit = epsilon * ((8.0 * (n as f64).sqrt()).max(n as f64) + 16.0);
     let (found, expected) = (found.to_f64_vec()?, expected.to_f64_vec()?);
     for ((name, found), expected) in names.iter().zip(found.chunks(n * n)).zip(expected.chunks(n * n)) {
         let size = size(expected);
@@ -162,7 +163,7 @@ fn singular_vectors_of_rounding_errors() -> Result<()> {
 
 #[test]
 fn eigenvectors_of_rounding_errors() -> Result<()> {
-    for n in (1..=40).chain([64, 65, 100]) {
+    for n in (1..=12).chain([16, 17, 32, 33, 64, 65, 100, 130]) {
         for dtype in DTYPES {
             check_eigh(&cpu(), dtype, n)?;
         }
