@@ -8,8 +8,8 @@ use ndarray::{ArrayView1, ArrayView2, s};
 
 use super::{Real, loops};
 
-/// A matrix times a power of two that brings its greatest magnitude between 1 and 2: the matrix itself if it is
-/// there, 0, or not finite. The solvers of eigenvalues compare with numbers near 1 where matrices are large.
+/// A matrix times a power of two that brings its greatest magnitude between 1 and 2: the matrix itself if it
+/// is there, 0, or not finite. The solvers of eigenvalues compare with numbers near 1 if a matrix is large.
 pub(super) struct Scaled<'a, T: Real> {
     elements: Cow<'a, [T]>,
     size: (usize, usize),
