@@ -56,13 +56,13 @@ fn test() -> String {
     std::thread::current().name().unwrap_or_default().to_string()
 }
 
-/// The number of the form, of `of`, that the running test takes today: after four days it takes the next.
+/// The number of the form, of `of`, that the running test takes today: after eight days it takes the next.
 /// Nothing where the setting `turn` is absent, and each test takes all its forms.
 #[track_caller]
 pub fn turn(of: usize) -> Option<usize> {
     let day = day()?;
-    // A case that has a turn on one of four days meets each form.
-    Some((hash(&test()).wrapping_add(day / 4) % of.max(1) as u64) as usize)
+    // A case that has a turn on one of eight days meets each form.
+    Some((hash(&test()).wrapping_add(day / 8) % of.max(1) as u64) as usize)
 }
 
 /// A number among the settings, or the default.

@@ -176,7 +176,7 @@ pub(crate) fn agree_in_turn(
     }
 }
 
-/// [`agree`] on the given devices. Where tests take turns, a case is tried on one of four days.
+/// [`agree`] on the given devices. Where tests take turns, a case is tried on one of eight days.
 pub(crate) fn agree_on(
     devices: &[(&'static str, Device)],
     what: &str,
@@ -185,7 +185,7 @@ pub(crate) fn agree_on(
     inputs: &[Input],
     tolerance: f64,
 ) {
-    if devices.is_empty() || !has_turn(what, 4) {
+    if devices.is_empty() || !has_turn(what, 8) {
         return;
     }
     let expected = run(&taper_testing::reference(), kernel, scalars, inputs).unwrap();
