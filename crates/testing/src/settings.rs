@@ -98,7 +98,8 @@ pub fn skip(reason: &str) {
     eprintln!("skipped: {name}: {reason}");
     if let Some(log) = setting("skip_log") {
         let mut log = OpenOptions::new().append(true).create(true).open(log).unwrap();
-        writeln!(log, "{name}\t{}", reason.replace(['\n', '\t'], " ")).unwrap();
+        // In one write, as tests of other processes write there too.
+        log.write_all(format!("{name}\t{}\n", reason.replace(['\n', '\t'], " ")).as_bytes()).unwrap();
     }
 }
 
