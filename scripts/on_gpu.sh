@@ -11,7 +11,7 @@
 # Settings of --run:
 #   SECONDS_IN_ALL=540     nothing more is started after this time
 #   TEST_SECONDS=330       the time for the tests; a test that is not finished then has no result
-#   DRAW=3/8               only this share of the rows in the suite's tests of the table of operations
+#   DEAL=tiled@20785       only the cases of this form and day, in the suite's tests with many cases
 #   ONLY='^sort::|ieee'    only tests whose names match this extended regular expression; no benchmark
 #   BUDGET=0.1             seconds for each case of the bench
 #   CASES="matmul …"       parts of the names of the bench's cases
@@ -149,7 +149,8 @@ run() {
     # A new cache folder, so that the first step has to compile its kernels.
     TAPER_CACHE_DIR=$(mktemp -d)
     base=require=wgpu,device=wgpu:0
-    tests=$base${DRAW:+,draw=$DRAW}
+    tests=$base${DEAL:+,deal=$DEAL}
+    day=$(($(date +%s) / 86400))
     export TAPER_CACHE_DIR TAPER_TEST=$tests CARGO_MANIFEST_DIR="$here/taper"
     cp "$here/commit" "$out/commit.txt"
     {
@@ -174,9 +175,9 @@ run() {
     suite linalg linalg-tests . '^$'
     suite custom-op custom-op-tests . '^$'
     suite suite-direct taper-tests . "$once" \
-        "TAPER_TEST=$base,draw=0/4,wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"
-    suite suite-tiled taper-tests . "$once" "TAPER_TEST=$base,draw=1/4,wgpu.form=tiled"
-    suite suite-windows taper-tests . "$once" "TAPER_TEST=$base,draw=2/4,wgpu.binding_bytes=131072"
+        "TAPER_TEST=$base,deal=direct@$day,wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"
+    suite suite-tiled taper-tests . "$once" "TAPER_TEST=$base,deal=tiled@$day,wgpu.form=tiled"
+    suite suite-windows taper-tests . "$once" "TAPER_TEST=$base,deal=windows@$day,wgpu.binding_bytes=131072"
     run_queue
     [ -n "${ONLY:-}" ] || benchmarks
     rm -rf "$TAPER_CACHE_DIR" "$queue"
