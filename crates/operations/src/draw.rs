@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use taper::DType;
 use taper_testing::{
     LAYOUTS,
-    deal::{DAYS, Deal, Form},
+    deal::{Deal, Form, SETTING},
     settings::setting,
 };
 
@@ -15,9 +15,6 @@ use crate::{
     row::{ANY_SHAPES, Row},
     table::rows,
 };
-
-/// The setting of `TAPER_TEST` that deals a part to the suite: `TAPER_TEST=deal=tiled@20785`.
-pub const SETTING: &str = "deal";
 
 /// The checks of a row: the methods of [`Bench`](crate::Bench).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,16 +115,12 @@ impl Draw {
     /// Whether this run has the cell of `row` that `check` tries in this way.
     pub fn takes(self, row: &Row, check: Check, way: impl fmt::Display) -> bool {
         let Some(deal) = self.0 else { return true };
-        let (way, mut at, mut cells) = (way.to_string(), None, 0);
-        for other in Check::ALL {
-            for known in other.ways(row) {
-                if other == check && known == way {
-                    at = Some(cells);
-                }
-                cells += 1;
-            }
-        }
-        at.is_some_and(|at| deal.takes(&row.label(), at, cells, DAYS as usize))
+        let ways =
+            Check::ALL.into_iter().flat_map(|check| check.ways(row).into_iter().map(move |way| (check, way)));
+        let cells: Vec<(Check, String)> = ways.collect();
+        let cell = (check, way.to_string());
+        let at = cells.iter().position(|known| *known == cell);
+        at.is_some_and(|at| deal.takes(&row.label(), at, cells.len()))
     }
 
     /// Whether this run has a case of a test that is no row's, by a name that it has in its test.

@@ -37,6 +37,9 @@ impl Form {
     }
 }
 
+/// The setting of `TAPER_TEST` that deals cases to a run: `TAPER_TEST=deal=tiled@20785`.
+pub const SETTING: &str = "deal";
+
 /// The days within which each case runs on a GPU.
 pub const DAYS: u64 = 4;
 
@@ -76,9 +79,9 @@ pub struct Deal {
 }
 
 impl Deal {
-    /// Whether this run takes a case of a group that numbers its cases.
-    pub fn takes(self, group: &str, case: usize, cases: usize, part: usize) -> bool {
-        dealt(group, cases, part, self.day).any(|taken| taken == (case, self.form))
+    /// Whether this run takes a case of a group that numbers its cases: one in [`DAYS`] each day.
+    pub fn takes(self, group: &str, case: usize, cases: usize) -> bool {
+        dealt(group, cases, DAYS as usize, self.day).any(|taken| taken == (case, self.form))
     }
 
     /// Whether this run takes a case that has only a name: one in [`DAYS`] each day.

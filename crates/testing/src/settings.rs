@@ -172,6 +172,15 @@ pub fn opened_beside<D>(device: Result<D>) -> Option<D> {
     }
 }
 
+/// As [`opened_beside`]; where tests take turns, the running test has the device on one of three days.
+///
+/// # Panics
+/// There is no device, and `TAPER_TEST` has `require=wgpu`.
+#[track_caller]
+pub fn opened_in_turn<D>(open: impl FnOnce() -> Result<D>) -> Option<D> {
+    has_turn("", 3).then(open).and_then(opened_beside)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{
     SUITE,
     build::Executable,
-    deal::{DAYS, Deal, Form, dealt},
+    deal::{DAYS, Deal, Form, SETTING, dealt},
     devices::Device,
 };
 
@@ -91,9 +91,6 @@ fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
 /// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
 /// between, which a rerun extends.
 pub(crate) const SETTINGS: &str = "TAPER_TEST";
-
-/// The setting that deals cases to a form (`crates/operations/src/draw.rs`).
-const DEAL: &str = "deal";
 
 /// The instruction sets of the CPU's backend, best first.
 const SETS: [(&str, Variables); 3] = [
@@ -225,7 +222,7 @@ impl Rerun {
     /// The setting that deals cases to this run.
     pub(crate) fn deal(&self) -> Option<String> {
         match self.suite {
-            Part::Dealt(deal) => Some(format!("{DEAL}={deal}")),
+            Part::Dealt(deal) => Some(format!("{SETTING}={deal}")),
             _ => None,
         }
     }

@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use taper_testing::numbers;
+use taper_testing::{numbers, settings::has_turn};
 use tensor_core::{
     Attention, AttentionPass, CustomKernel, DType, Kernel, Layout, Shape, kernel::Operand, philox,
 };
 
 use crate::common::{close, run, tiled};
-use taper_testing::settings::has_turn;
 
 /// Sizes: batch positions, queries, keys, features of keys and of values.
 #[derive(Clone, Copy, Debug)]

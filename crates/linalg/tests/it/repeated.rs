@@ -2,7 +2,7 @@
 
 use autograd::{TensorGrad, grad_of, gradcheck};
 use linalg::{MatrixNorm, Tolerance, Uplo};
-use taper_testing::settings::{has_turn, opened_beside};
+use taper_testing::settings::opened_in_turn;
 use tensor_core::{DType, Device, Result, Tensor};
 
 use crate::{cpu, numbers};
@@ -13,8 +13,7 @@ fn mt(a: &Tensor) -> Result<Tensor> {
 
 fn devices() -> Vec<(Device, DType)> {
     let mut all = Vec::new();
-    let gpu = has_turn("", 3).then(|| opened_beside(backend_wgpu::wgpu(0))).flatten();
-    for device in [Some(cpu()), gpu].into_iter().flatten() {
+    for device in [Some(cpu()), opened_in_turn(|| backend_wgpu::wgpu(0))].into_iter().flatten() {
         let dtypes = [DType::F32, DType::F64].into_iter().filter(|&dtype| device.supports(dtype));
         all.extend(dtypes.map(|dtype| (device.clone(), dtype)));
     }

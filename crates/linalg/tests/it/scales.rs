@@ -3,7 +3,7 @@
 
 use autograd::{TensorGrad, grad_of};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
-use taper_testing::settings::{has_turn, opened_beside};
+use taper_testing::settings::opened_in_turn;
 use tensor_core::{DType, Device, Result, Tensor};
 
 use crate::{cpu, numbers};
@@ -24,8 +24,7 @@ fn power_of_two(x: &Tensor, exponent: i32) -> Tensor {
 
 /// Calls `f` for the CPU in both dtypes, and for a GPU in those that it supports.
 fn each_device(mut f: impl FnMut(&Device, DType) -> Result<()>) -> Result<()> {
-    let gpu = has_turn("", 3).then(|| opened_beside(backend_wgpu::wgpu(0))).flatten();
-    let devices = [Some(cpu()), gpu];
+    let devices = [Some(cpu()), opened_in_turn(|| backend_wgpu::wgpu(0))];
     for device in devices.into_iter().flatten() {
         for dtype in [DType::F32, DType::F64].into_iter().filter(|&dtype| device.supports(dtype)) {
             f(&device, dtype)?;

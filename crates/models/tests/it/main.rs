@@ -24,9 +24,6 @@ use tensor_core::Device;
 /// the GPU on one of three days where it has a turn.
 fn devices() -> Vec<Device> {
     let mut devices = vec![backend_cpu::cpu()];
-    if !taper_testing::settings::has_turn("", 3) {
-        return devices;
-    }
-    devices.extend(taper_testing::settings::opened_beside(backend_wgpu::wgpu(0)));
+    devices.extend(taper_testing::settings::opened_in_turn(|| backend_wgpu::wgpu(0)));
     devices
 }

@@ -30,10 +30,9 @@ fn model(name: &str) -> PathBuf {
 /// `TAPER_TEST=device=cpu` leaves it out. A test takes the GPU on one of three days where it has a turn.
 fn devices() -> Vec<Device> {
     let mut devices = vec![backend_cpu::cpu()];
-    let not_today = !taper_testing::settings::has_turn("", 3);
-    if not_today || taper_testing::settings::setting("device").is_some_and(|device| device == "cpu") {
+    if taper_testing::settings::setting("device").is_some_and(|device| device == "cpu") {
         return devices;
     }
-    devices.extend(taper_testing::settings::opened_beside(backend_wgpu::wgpu(0)));
+    devices.extend(taper_testing::settings::opened_in_turn(|| backend_wgpu::wgpu(0)));
     devices
 }
