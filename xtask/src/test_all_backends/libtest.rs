@@ -16,6 +16,8 @@ pub(crate) struct Tally {
     pub(crate) results: usize,
     /// The elapsed time of all of them together.
     pub(crate) seconds: f64,
+    /// The different kernels that the tests compiled for a GPU.
+    pub(crate) kernels: usize,
     /// Seconds and names of tests, if the harness reports them.
     pub(crate) times: Vec<(f64, String)>,
 }
@@ -85,6 +87,7 @@ impl Tally {
         self.failures.extend(other.failures);
         self.results += other.results;
         self.seconds += other.seconds;
+        self.kernels += other.kernels;
         self.times.extend(other.times);
     }
 

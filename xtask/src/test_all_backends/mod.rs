@@ -13,6 +13,7 @@ pub(crate) mod build;
 #[allow(dead_code, unreachable_pub)] // it is public in taper-testing, whose tests use the rest
 mod deal;
 mod devices;
+mod kernels;
 mod libtest;
 mod reruns;
 mod table;
@@ -105,7 +106,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let (Ok(devices), Some(name)) = (&mut devices, &args.suite) {
         devices.retain(|device| device.name == *name);
     }
+    let software = devices.as_ref().is_ok_and(|devices| devices.iter().any(kernels::counts_on));
     run_suite(&runner, &built, devices, reruns::second_adapter(), &args.require, &mut table);
+    if software && !args.all && args.filter.is_none() {
+        kernels::check(&mut table);
+    }
 
     report(&table)
 }
@@ -263,6 +268,8 @@ struct Runner {
     settings: Vec<String>,
     filter: Option<String>,
     skip_log: PathBuf,
+    /// The file to which tests append a line for each kernel that they compile for a GPU.
+    kernel_log: PathBuf,
     directories: BTreeMap<String, PathBuf>,
     /// Deals tests and cases to the forms of a GPU's kernels.
     seed: u64,
@@ -295,13 +302,15 @@ impl Runner {
         }
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
         let skip_log = target.join("taper-skips.log");
-        settings.push(format!("skip_log={}", skip_log.display()));
+        let kernel_log = target.join("taper-kernels.log");
+        settings.push(format!("skip_log={},wgpu.pipelines={}", skip_log.display(), kernel_log.display()));
         let (seed, slowest) = (args.seed.unwrap_or_else(day), args.slowest);
         Ok(Self {
             environment,
             settings,
             filter: args.filter.clone(),
             skip_log,
+            kernel_log,
             directories,
             seed,
             all: args.all,
@@ -408,6 +417,7 @@ impl Runner {
     /// Runs commands that are test harnesses, at most `at_once` at a time, and streams their output.
     fn run(&self, commands: Vec<Command>, at_once: usize, name: &str) -> Tally {
         let _ = fs::remove_file(&self.skip_log);
+        let _ = fs::remove_file(&self.kernel_log);
         let (parts, began) = (commands.len(), Instant::now());
         let left = Mutex::new(commands.into_iter());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -428,6 +438,7 @@ impl Runner {
         if let Ok(log) = fs::read_to_string(&self.skip_log) {
             tally.skip(&log);
         }
+        tally.kernels = kernels::different(&fs::read_to_string(&self.kernel_log).unwrap_or_default());
         tally.seconds = began.elapsed().as_secs_f64();
         if self.slowest > 0 {
             println!("{}", tally.slowest(self.slowest));
@@ -536,6 +547,7 @@ mod tests {
             settings: Vec::new(),
             filter: filter.map(str::to_string),
             skip_log: std::env::temp_dir().join(format!("taper-skips-{}", std::process::id())),
+            kernel_log: std::env::temp_dir().join(format!("taper-kernels-{}", std::process::id())),
             directories: BTreeMap::new(),
             seed: 0,
             all: false,

@@ -52,27 +52,27 @@ impl Table {
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header =
-            ["backend", "crate", "passed", "failed", "skipped", "seconds", "why"].map(str::to_string);
-        let rows: Vec<[String; 7]> = std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
+            ["backend", "crate", "passed", "failed", "skipped", "seconds", "kernels", "why"].map(str::to_string);
+        let rows: Vec<[String; 8]> = std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
         let width =
             |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-        let widths: [usize; 6] = std::array::from_fn(width);
+        let widths: [usize; 7] = std::array::from_fn(width);
         for (index, row) in rows.iter().enumerate() {
-            let [backend, name, passed, failed, skipped, seconds, why] = row;
-            let [b, n, p, x, s, t] = widths;
+            let [backend, name, passed, failed, skipped, seconds, kernels, why] = row;
+            let [b, n, p, x, s, t, k] = widths;
             let line = format!(
-                "{backend:b$}  {name:n$}  {passed:>p$}  {failed:>x$}  {skipped:>s$}  {seconds:>t$}  {why}"
+                "{backend:b$}  {name:n$}  {passed:>p$}  {failed:>x$}  {skipped:>s$}  {seconds:>t$}  {kernels:>k$}  {why}"
             );
             writeln!(f, "{}", line.trim_end())?;
             if index == 0 {
-                writeln!(f, "{}", "-".repeat(widths.iter().sum::<usize>() + 2 * 6 + 3))?;
+                writeln!(f, "{}", "-".repeat(widths.iter().sum::<usize>() + 2 * 7 + 3))?;
             }
         }
         Ok(())
     }
 }
 
-fn cells(Row { backend, name, tally }: &Row) -> [String; 7] {
+fn cells(Row { backend, name, tally }: &Row) -> [String; 8] {
     let number = |n: usize| n.to_string();
     [
         backend.clone(),
@@ -81,6 +81,7 @@ fn cells(Row { backend, name, tally }: &Row) -> [String; 7] {
         number(tally.failed),
         number(tally.skipped),
         format!("{:.0}", tally.seconds),
+        if tally.kernels == 0 { String::new() } else { number(tally.kernels) },
         why(tally),
     ]
 }
@@ -127,6 +128,7 @@ mod tests {
             failures: failures.iter().map(|name| name.to_string()).collect(),
             results: 1,
             seconds: 12.6,
+            kernels: 0,
             times: Vec::new(),
         }
     }
@@ -136,7 +138,8 @@ mod tests {
         table.add("-", "tensor-core", tally(100, &[], &[]));
         table.add("-", "tensor-core", tally(20, &[], &[]));
         table.add("cpu", "taper", tally(1200, &["a", "b", "c"], &[("", 1)]));
-        table.add("wgpu:0", "taper", tally(1100, &[], &[("no f64", 100), ("no i64", 4)]));
+        let on_gpu = Tally { kernels: 250, ..tally(1100, &[], &[("no f64", 100), ("no i64", 4)]) };
+        table.add("wgpu:0", "taper", on_gpu);
         table.add("wgpu", "taper", tally(0, &[], &[("no adapter: install one", 1204)]));
         table
     }
@@ -144,12 +147,12 @@ mod tests {
     #[test]
     fn the_table_lines_up() {
         let expected = "\
-backend  crate        passed  failed  skipped  seconds  why
------------------------------------------------------------
+backend  crate        passed  failed  skipped  seconds  kernels  why
+--------------------------------------------------------------------
 -        tensor-core     120       0        0       25
-cpu      taper          1200       3        1       13  failed: a, b and 1 more; skipped: no reason given
-wgpu:0   taper          1100       0      104       13  skipped: no f64 (100), no i64 (4)
-wgpu     taper             0       0     1204       13  skipped: no adapter: install one
+cpu      taper          1200       3        1       13           failed: a, b and 1 more; skipped: no reason given
+wgpu:0   taper          1100       0      104       13      250  skipped: no f64 (100), no i64 (4)
+wgpu     taper             0       0     1204       13           skipped: no adapter: install one
 ";
         assert_eq!(sample().to_string(), expected);
     }

@@ -1,11 +1,16 @@
 //! Compiled kernels, and the pipelines of a device, cached by their source.
 
 use std::{
+    collections::hash_map::Entry,
     fmt,
+    fs::OpenOptions,
+    hash::BuildHasher,
+    io::Write,
+    path::PathBuf,
     sync::{Arc, Mutex},
 };
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use tensor_core::DType;
 
 use crate::{
@@ -58,6 +63,8 @@ pub(crate) struct CompiledKernel {
 pub(crate) struct Pipelines {
     pub(super) made: Mutex<FxHashMap<String, Arc<Pipeline>>>,
     pub(super) layouts: Layouts,
+    /// A file that gets a line for each new pipeline.
+    pub(super) log: Option<PathBuf>,
 }
 
 impl fmt::Debug for Pipelines {
@@ -70,5 +77,25 @@ impl Pipelines {
     /// The number of pipelines.
     pub(crate) fn len(&self) -> usize {
         lock(&self.made).len()
+    }
+
+    /// Keeps a new pipeline, or returns the one of this source that another thread created before.
+    pub(super) fn keep(&self, source: &str, label: &str, new: Pipeline) -> Arc<Pipeline> {
+        match lock(&self.made).entry(source.to_string()) {
+            Entry::Occupied(made) => Arc::clone(made.get()),
+            Entry::Vacant(place) => {
+                self.log(source, label);
+                Arc::clone(place.insert(Arc::new(new)))
+            }
+        }
+    }
+
+    /// Appends a line to the log, in one write, as other processes write to it too. A log that cannot be
+    /// written changes no result.
+    fn log(&self, source: &str, label: &str) {
+        let Some(path) = &self.log else { return };
+        let line = format!("{:016x} {label}\n", FxBuildHasher.hash_one(source));
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }

@@ -112,6 +112,7 @@ impl Gpu {
             without,
             hardware,
             dry,
+            ref pipeline_log,
         } = options.forced;
         let mut limits = found.adapter.limits();
         // Requested from wgpu too, so that it validates them.
@@ -210,7 +211,7 @@ impl Gpu {
             capabilities,
             faults,
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
-            pipelines: Pipelines::default(),
+            pipelines: Pipelines { log: pipeline_log.clone(), ..Default::default() },
             checks: match (trace, options.checked) {
                 (true, _) => Checks::Traced,
                 (_, true) => Checks::Checked,

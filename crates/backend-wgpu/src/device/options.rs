@@ -78,6 +78,8 @@ pub struct Forced {
     pub hardware: bool,
     /// Records dispatches, but runs none: results are unspecified. For counting.
     pub dry: bool,
+    /// A file to which each new pipeline appends a line: the hash of its source, and its name.
+    pub pipeline_log: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -135,7 +137,7 @@ impl Options {
                     forced.wrong(
                         "of wgpu.form=direct, wgpu.form=tiled, wgpu.immediates=off, wgpu.binding_bytes=N, \
                          wgpu.storage_buffers=N, wgpu.invocations=N, wgpu.subgroups=off, wgpu.dots=off, \
-                         wgpu.trace=on, wgpu.matrix_units=plain",
+                         wgpu.trace=on, wgpu.matrix_units=plain, wgpu.pipelines=FILE",
                     )
                 })?,
                 None => Forced::default(),
@@ -158,6 +160,7 @@ impl Forced {
                 ("subgroups", "off") => out.no_subgroups = true,
                 ("dots", "off") => out.no_dots = true,
                 ("trace", "on") => out.trace = true,
+                ("pipelines", path) if !path.is_empty() => out.pipeline_log = Some(path.into()),
                 ("matrix_units", "plain") => out.matrix_units = Some(MatrixUnits::Plain),
                 ("invocations", n) => out.invocations = Some(number(n, 1)?.try_into().ok()?),
                 ("storage_buffers", n) => out.storage_buffers = Some(number(n, 8)?.try_into().ok()?),
@@ -239,6 +242,7 @@ mod tests {
         let some = forced("wgpu.trace=on,wgpu.invocations=65536,wgpu.subgroups=off,wgpu.dots=off");
         assert!(some.trace && some.no_dots && some.no_subgroups && some.invocations == Some(65_536));
         assert_eq!(forced("wgpu.matrix_units=plain").matrix_units, Some(MatrixUnits::Plain));
+        assert_eq!(forced("wgpu.pipelines=a/b.log").pipeline_log, Some("a/b.log".into()));
         assert_eq!(forced("").form, Form::Auto);
     }
 
@@ -254,6 +258,7 @@ mod tests {
             ("TAPER_TEST", "wgpu.direct"),
             ("TAPER_TEST", "wgpu.trace=1"),
             ("TAPER_TEST", "wgpu.form=fast"),
+            ("TAPER_TEST", "wgpu.pipelines="),
             ("TAPER_TEST", "wgpu.immediates=0"),
             ("TAPER_TEST", "wgpu.binding_bytes=511"),
             ("TAPER_TEST", "wgpu.binding_bytes=-1"),

@@ -131,8 +131,7 @@ impl Source {
     /// Creates the pipeline, outside the lock: if two threads create the same one, the first is kept.
     fn pipeline(&self, gpu: &Gpu, d: &Dispatch) -> Result<Arc<Pipeline>> {
         let made = gpu.scoped(d.label, || create(gpu, d, &self.text, self.immediates))?;
-        let mut kept = lock(&gpu.pipelines.made);
-        Ok(Arc::clone(kept.entry(self.text.clone()).or_insert_with(|| Arc::new(made))))
+        Ok(gpu.pipelines.keep(&self.text, d.label, made))
     }
 }
 

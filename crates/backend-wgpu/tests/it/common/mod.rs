@@ -35,10 +35,10 @@ pub(crate) fn all_devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     let devices = DEVICES.get_or_init(|| {
         let Ok(plain) = backend_wgpu::wgpu(0) else { return Vec::new() };
-        // `TAPER_TEST=wgpu.trace=on` traces the other devices too.
-        let Forced { trace, .. } = Options::from_env().unwrap().forced;
+        // `TAPER_TEST=wgpu.trace=on` traces the other devices too, and `wgpu.pipelines` logs theirs.
+        let Forced { trace, pipeline_log, .. } = Options::from_env().unwrap().forced;
         let other = |forced| {
-            let forced = Forced { trace, ..forced };
+            let forced = Forced { trace, pipeline_log: pipeline_log.clone(), ..forced };
             backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
         };
         let few = Forced {
