@@ -470,21 +470,11 @@ impl Augmentation {
 
     /// Whether the strength may be negative.
     fn is_signed(self) -> bool {
+        use Augmentation as A;
         match self {
-            Augmentation::ShearX
-            | Augmentation::ShearY
-            | Augmentation::TranslateX
-            | Augmentation::TranslateY
-            | Augmentation::Rotate
-            | Augmentation::Brightness
-            | Augmentation::Color
-            | Augmentation::Contrast
-            | Augmentation::Sharpness => true,
-            Augmentation::Identity
-            | Augmentation::Posterize
-            | Augmentation::Solarize
-            | Augmentation::AutoContrast
-            | Augmentation::Equalize => false,
+            A::ShearX | A::ShearY | A::TranslateX | A::TranslateY | A::Rotate => true,
+            A::Brightness | A::Color | A::Contrast | A::Sharpness => true,
+            A::Identity | A::Posterize | A::Solarize | A::AutoContrast | A::Equalize => false,
         }
     }
 }

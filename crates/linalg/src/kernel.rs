@@ -7,7 +7,7 @@ use tensor_core::{CustomKernel, DType, Error, Result, Shape, custom::Request};
 use crate::{
     factor::{self, Real},
     outcome::{Fault, Outcome},
-    routine::{Routine, check_matrix, check_square, unfit},
+    routine::{FaultKind, Routine, check_matrix, check_square, unfit},
 };
 
 impl CustomKernel for Routine {
@@ -37,7 +37,7 @@ impl CustomKernel for Routine {
         let op = self.name();
         let dtype = inputs[0].1;
         let (batch, m, n) = check_matrix(op, &inputs[0].0, dtype)?;
-        if self.is_square() {
+        if self.facts().is_square {
             check_square(op, &inputs[0].0)?;
         }
         let k = m.min(n);
@@ -110,26 +110,7 @@ impl CustomKernel for Routine {
     }
 
     fn may_fail(&self) -> bool {
-        match self {
-            Routine::Cholesky
-            | Routine::Solve
-            | Routine::Inv { checked: true }
-            | Routine::Pinv { .. }
-            | Routine::Svd { .. }
-            | Routine::Svdvals
-            | Routine::Eigh { .. }
-            | Routine::Eigvalsh { .. } => true,
-            Routine::Lu
-            | Routine::SolveTriangular { .. }
-            | Routine::Inv { checked: false }
-            | Routine::Det
-            | Routine::Slogdet
-            | Routine::Cofactor
-            | Routine::Qr { .. }
-            | Routine::Geqrf
-            | Routine::Ldl
-            | Routine::LdlSolve => false,
-        }
+        self.facts().fault != FaultKind::None
     }
 
     fn is_batched(&self) -> bool {
@@ -139,32 +120,11 @@ impl CustomKernel for Routine {
     /// The error for a code from the kernels of `gpu`: the order of a minor, the number of a pivot, or 1 for
     /// an element that is not finite.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
-        let fault = match self {
-            Routine::Cholesky => Fault::Minor(code as usize),
-            Routine::Solve | Routine::Inv { .. } => Fault::Pivot(code as usize),
-            Routine::Pinv { .. }
-            | Routine::Svd { .. }
-            | Routine::Svdvals
-            | Routine::Eigh { .. }
-            | Routine::Eigvalsh { .. }
-                if code == 1 =>
-            {
-                Fault::NotFinite
-            }
-            Routine::Lu
-            | Routine::SolveTriangular { .. }
-            | Routine::Pinv { .. }
-            | Routine::Det
-            | Routine::Slogdet
-            | Routine::Cofactor
-            | Routine::Ldl
-            | Routine::LdlSolve
-            | Routine::Qr { .. }
-            | Routine::Geqrf
-            | Routine::Svd { .. }
-            | Routine::Svdvals
-            | Routine::Eigh { .. }
-            | Routine::Eigvalsh { .. } => Fault::NotConverged,
+        let fault = match self.facts().fault {
+            FaultKind::Minor => Fault::Minor(code as usize),
+            FaultKind::Pivot => Fault::Pivot(code as usize),
+            FaultKind::Iteration if code == 1 => Fault::NotFinite,
+            FaultKind::Iteration | FaultKind::None => Fault::NotConverged,
         };
         let is_batch = inputs.first().is_some_and(|(shape, _)| shape.rank() > 2);
         fault.error(self.name(), is_batch.then_some(part as usize))
@@ -276,25 +236,6 @@ fn one<T: Real>(
         (Routine::Svdvals, [s]) => factor::svdvals(a, s),
         (Routine::Eigh { upper }, [values, vectors]) => factor::eigh(a, upper, values, vectors),
         (Routine::Eigvalsh { upper }, [values]) => factor::eigvalsh(a, upper, values),
-        (
-            Routine::Cholesky
-            | Routine::Lu
-            | Routine::Solve
-            | Routine::SolveTriangular { .. }
-            | Routine::Inv { .. }
-            | Routine::Pinv { .. }
-            | Routine::Det
-            | Routine::Slogdet
-            | Routine::Cofactor
-            | Routine::Ldl
-            | Routine::LdlSolve
-            | Routine::Qr { .. }
-            | Routine::Geqrf
-            | Routine::Svd { .. }
-            | Routine::Svdvals
-            | Routine::Eigh { .. }
-            | Routine::Eigvalsh { .. },
-            outputs,
-        ) => Err(Fault::Malformed(format!("its kernel was given {} outputs", outputs.len()))),
+        (_, outputs) => Err(Fault::Malformed(format!("its kernel was given {} outputs", outputs.len()))),
     }
 }

@@ -72,28 +72,45 @@ impl Routine {
         results.pop().ok_or_else(|| Error::invalid(self.name(), "it has no results"))
     }
 
-    /// Whether the matrix must be square.
-    pub(crate) fn is_square(self) -> bool {
+    /// What is known about the routine.
+    pub(crate) fn facts(self) -> Facts {
+        let facts = |is_square, fault| Facts { is_square, fault };
         match self {
-            Routine::Cholesky
-            | Routine::Solve
-            | Routine::SolveTriangular { .. }
-            | Routine::Inv { .. }
-            | Routine::Det
-            | Routine::Slogdet
-            | Routine::Cofactor
-            | Routine::Ldl
-            | Routine::LdlSolve
-            | Routine::Eigh { .. }
-            | Routine::Eigvalsh { .. } => true,
-            Routine::Lu
-            | Routine::Pinv { .. }
-            | Routine::Qr { .. }
-            | Routine::Geqrf
-            | Routine::Svd { .. }
-            | Routine::Svdvals => false,
+            Routine::Cholesky => facts(true, FaultKind::Minor),
+            Routine::Lu => facts(false, FaultKind::None),
+            Routine::Solve | Routine::Inv { checked: true } => facts(true, FaultKind::Pivot),
+            Routine::Inv { checked: false } => facts(true, FaultKind::None),
+            Routine::SolveTriangular { .. } | Routine::Det | Routine::Slogdet => facts(true, FaultKind::None),
+            Routine::Cofactor | Routine::Ldl | Routine::LdlSolve => facts(true, FaultKind::None),
+            Routine::Qr { .. } | Routine::Geqrf => facts(false, FaultKind::None),
+            Routine::Pinv { .. } | Routine::Svd { .. } | Routine::Svdvals => {
+                facts(false, FaultKind::Iteration)
+            }
+            Routine::Eigh { .. } | Routine::Eigvalsh { .. } => facts(true, FaultKind::Iteration),
         }
     }
+}
+
+/// What is known about a routine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// Whether the matrix must be square.
+    pub(crate) is_square: bool,
+    /// What the code of a failure says.
+    pub(crate) fault: FaultKind,
+}
+
+/// The failures of a routine, by what the code of one says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FaultKind {
+    /// It cannot fail.
+    None,
+    /// The order of a minor that is not positive.
+    Minor,
+    /// The number of a pivot that is zero.
+    Pivot,
+    /// 1 for an element that is not finite; others for an iteration that does not converge.
+    Iteration,
 }
 
 /// The leading axes and the two sizes, if there are kernels for the matrix.

@@ -216,30 +216,12 @@ impl<'a> Stored<'a> {
         let proto = self.proto;
         match self.data_type {
             DataType::Text => proto.string_data.len(),
-            DataType::Int2
-            | DataType::Uint2
-            | DataType::Int4
-            | DataType::Uint4
-            | DataType::Float4E2M1
-            | DataType::Float8E8M0 => proto.int32_data.len(),
-            DataType::Tensor(dtype) => match dtype {
-                DType::F32 => proto.float_data.len(),
-                DType::F64 => proto.double_data.len(),
-                DType::I64 => proto.int64_data.len(),
-                DType::U64 | DType::U32 => proto.uint64_data.len(),
-                DType::Bool
-                | DType::U8
-                | DType::I8
-                | DType::U16
-                | DType::I16
-                | DType::I32
-                | DType::F8E4M3FN
-                | DType::F8E5M2
-                | DType::F8E4M3FNUZ
-                | DType::F8E5M2FNUZ
-                | DType::F16
-                | DType::BF16 => proto.int32_data.len(),
-            },
+            DataType::Tensor(DType::F32) => proto.float_data.len(),
+            DataType::Tensor(DType::F64) => proto.double_data.len(),
+            DataType::Tensor(DType::I64) => proto.int64_data.len(),
+            DataType::Tensor(DType::U64 | DType::U32) => proto.uint64_data.len(),
+            // ONNX keeps all narrower types in this list.
+            _ => proto.int32_data.len(),
         }
     }
 
@@ -255,15 +237,7 @@ impl<'a> Stored<'a> {
             DType::I64 => proto.int64_data.iter().flat_map(|x| x.to_le_bytes()).collect(),
             DType::U64 => proto.uint64_data.iter().flat_map(|x| x.to_le_bytes()).collect(),
             DType::U32 => proto.uint64_data.iter().flat_map(|&x| (x as u32).to_le_bytes()).collect(),
-            DType::I32 => narrow(4),
-            DType::U16 | DType::I16 | DType::F16 | DType::BF16 => narrow(2),
-            DType::Bool
-            | DType::U8
-            | DType::I8
-            | DType::F8E4M3FN
-            | DType::F8E5M2
-            | DType::F8E4M3FNUZ
-            | DType::F8E5M2FNUZ => narrow(1),
+            narrower => narrow(narrower.size()),
         }
     }
 

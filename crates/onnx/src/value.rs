@@ -326,26 +326,7 @@ impl HostTensor {
 
 /// The dtype of these numbers on a device: 64-bit integers become i32 if it lacks them.
 pub(crate) fn on_device(dtype: DType, device: &Device) -> DType {
-    match dtype {
-        DType::I64 if !device.supports(DType::I64) => device.int_dtype(),
-        DType::Bool
-        | DType::U8
-        | DType::I8
-        | DType::U16
-        | DType::I16
-        | DType::U32
-        | DType::I32
-        | DType::U64
-        | DType::I64
-        | DType::F8E4M3FN
-        | DType::F8E5M2
-        | DType::F8E4M3FNUZ
-        | DType::F8E5M2FNUZ
-        | DType::F16
-        | DType::BF16
-        | DType::F32
-        | DType::F64 => dtype,
-    }
+    if dtype == DType::I64 && !device.supports(dtype) { device.int_dtype() } else { dtype }
 }
 
 impl Clone for HostTensor {

@@ -60,7 +60,10 @@ pub use graph::{
     grad_mode::{is_grad_enabled, set_grad_enabled},
     handle::Tensor,
     memory_log::{LiveBuffer, PeakMemory, live_buffers, peak_memory, record_memory},
-    op::{CustomOp, Op, OpAxes, Padding, Progression, Saved, Subscripts},
+    op::{
+        CustomOp, Expression, Op, OpAxes, OpClass, OtherOp, Padding, Progression, Saved, Subscripts, TupleOp,
+        ViewOp,
+    },
     state::{State, StateReader, StateValue, Stateful},
 };
 pub use kernels::{
@@ -74,7 +77,8 @@ pub use kernels::{
     kernel::{self, Kernel, Launch},
     layout::{Collapsed, Layout, Strides, collapse},
     operators::{
-        ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, RandomKind, ReduceOp, Refusal, ScatterOp, UnaryOp,
+        ArgReduceOp, BinaryDomain, BinaryOp, CompareOp, CumulativeOp, RandomKind, ReduceOp, Refusal,
+        ScatterOp, UnaryDomain, UnaryOp,
     },
     rows,
     ticket::Ticket,

@@ -51,8 +51,8 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header =
-            ["backend", "crate", "passed", "failed", "skipped", "seconds", "kernels", "why"].map(str::to_string);
+        let header = ["backend", "crate", "passed", "failed", "skipped", "seconds", "kernels", "why"]
+            .map(str::to_string);
         let rows: Vec<[String; 8]> = std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
         let width =
             |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();

@@ -3,7 +3,10 @@
 use std::{cell::RefCell, sync::Arc};
 
 use smallvec::SmallVec;
-use tensor_core::{CustomKernel, CustomOp, Error, Op, Padding, Result, Shape, Subscripts, Tensor};
+use tensor_core::{
+    CustomKernel, CustomOp, Error, Expression, Op, OpClass, OtherOp, Padding, Result, Shape, Subscripts,
+    Tensor, ViewOp,
+};
 
 use super::vmap::{OP, map};
 
@@ -47,85 +50,66 @@ impl Operand {
 pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tensor> {
     let shape = node.dims();
     let rank = shape.len();
-    let result = match (node.op(), operands) {
-        (Op::Unary(op), [x]) => x.tensor.unary(*op),
-        (Op::Powi(power), [x]) => x.tensor.powi(*power),
-        (Op::Formula(formula), [x]) => x.tensor.formula(*formula),
-        (Op::Binary(op), [a, b]) => a.broadcast(rank)?.binary(*op, &b.broadcast(rank)?)?,
-        (Op::Compare(op), [a, b]) => a.broadcast(rank)?.compare(*op, &b.broadcast(rank)?)?,
-        (Op::Where, [condition, a, b]) => {
+    use OpClass as Class;
+    let result = match (node.op().class(), operands) {
+        (Class::Expression(Expression::Unary(op)), [x]) => x.tensor.unary(op),
+        (Class::Expression(Expression::Powi(power)), [x]) => x.tensor.powi(power),
+        (Class::Expression(Expression::Formula(formula)), [x]) => x.tensor.formula(formula),
+        (Class::Expression(Expression::Binary(op)), [a, b]) => {
+            a.broadcast(rank)?.binary(op, &b.broadcast(rank)?)?
+        }
+        (Class::Expression(Expression::Compare(op)), [a, b]) => {
+            a.broadcast(rank)?.compare(op, &b.broadcast(rank)?)?
+        }
+        (Class::Expression(Expression::Where), [condition, a, b]) => {
             condition.broadcast(rank)?.where_cond(&a.broadcast(rank)?, &b.broadcast(rank)?)?
         }
-        (Op::Cast, [x]) => x.tensor.to_dtype(node.dtype())?,
-        (Op::Reshape, [x]) => x.tensor.reshape(with_slices(n, shape))?,
-        (Op::Permute(axes), [x]) => {
+        (Class::Expression(Expression::Cast), [x]) => x.tensor.to_dtype(node.dtype())?,
+        (Class::View(ViewOp::Reshape), [x]) => x.tensor.reshape(with_slices(n, shape))?,
+        (Class::View(ViewOp::Permute(axes)), [x]) => {
             let axes = std::iter::once(0).chain(axes.iter().map(|axis| axis + 1));
             x.tensor.permute(axes.collect::<Vec<usize>>())?
         }
-        (Op::Expand, [x]) => x.broadcast(rank)?.expand(with_slices(n, shape))?,
-        (Op::Slice { axis, start, step }, [x]) => slice(&x.tensor, axis + 1, *start, *step, shape[*axis])?,
-        (Op::Unfold { axis, step, dilation }, [x]) => {
-            x.tensor.windows(*axis as isize + 1, shape[rank - 1], *step, *dilation)?
+        (Class::View(ViewOp::Expand), [x]) => x.broadcast(rank)?.expand(with_slices(n, shape))?,
+        (Class::View(ViewOp::Slice { axis, start, step }), [x]) => {
+            slice(&x.tensor, axis + 1, start, step, shape[axis])?
         }
-        (Op::Concat { axis }, parts) => {
+        (Class::View(ViewOp::Unfold { axis, step, dilation }), [x]) => {
+            x.tensor.windows(axis as isize + 1, shape[rank - 1], step, dilation)?
+        }
+        (Class::Other(OtherOp::Concat { axis }), parts) => {
             let parts = parts.iter().map(|part| part.whole(n)).collect::<Result<Vec<_>>>()?;
-            Tensor::concat(&parts, *axis as isize + 1)?
+            Tensor::concat(&parts, axis as isize + 1)?
         }
-        (Op::Pad(padding), [x]) => {
-            let Padding { before, interior, value } = &**padding;
+        (Class::Other(OtherOp::Pad(padding)), [x]) => {
+            let Padding { before, interior, value } = padding;
             let behind = |sizes: &[usize]| std::iter::once(0).chain(sizes.iter().copied()).collect();
             x.tensor.pad_between(behind(before), behind(interior), with_slices(n, shape), *value)?
         }
-        (Op::Reduce { op, axes, keepdim }, [x]) => {
+        (Class::Other(OtherOp::Reduce { op, axes, keepdim }), [x]) => {
             let axes: Vec<usize> = axes.iter().map(|axis| axis + 1).collect();
-            x.tensor.reduce(*op, axes, *keepdim)?
+            x.tensor.reduce(op, axes, keepdim)?
         }
-        (Op::ArgReduce { op, axis, keepdim }, [x]) => {
-            x.tensor.arg_reduce(*op, *axis as isize + 1, *keepdim)?
+        (Class::Other(OtherOp::ArgReduce { op, axis, keepdim }), [x]) => {
+            x.tensor.arg_reduce(op, axis as isize + 1, keepdim)?
         }
-        (Op::Cumulative { op, axis, reverse }, [x]) => {
-            x.tensor.cumulative(*op, *axis as isize + 1, *reverse)?
+        (Class::Other(OtherOp::Cumulative { op, axis, reverse }), [x]) => {
+            x.tensor.cumulative(op, axis as isize + 1, reverse)?
         }
-        (Op::Contract(subscripts), [a, b]) => contract(subscripts, a, b)?,
-        (Op::Gather { axis, .. }, [x, index]) => x.whole(n)?.gather(*axis as isize + 1, &index.whole(n)?)?,
-        (Op::Scatter { op, axis }, [base, index, src]) => {
-            base.whole(n)?.scatter_with(*op, *axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
+        (Class::Other(OtherOp::Contract(subscripts)), [a, b]) => contract(subscripts, a, b)?,
+        (Class::Other(OtherOp::Gather { axis }), [x, index]) => {
+            x.whole(n)?.gather(axis as isize + 1, &index.whole(n)?)?
         }
-        (Op::Contiguous, [x]) => x.tensor.contiguous_copy(),
-        (Op::ToDevice, [x]) => x.tensor.to(&node.device())?,
+        (Class::Other(OtherOp::Scatter { op, axis }), [base, index, src]) => {
+            base.whole(n)?.scatter_with(op, axis as isize + 1, &index.whole(n)?, &src.whole(n)?)?
+        }
+        (Class::View(ViewOp::Contiguous), [x]) => x.tensor.contiguous_copy(),
+        (Class::Other(OtherOp::ToDevice), [x]) => x.tensor.to(&node.device())?,
         // Operations without inputs, with several results, or with an unexpected number of inputs.
         (
-            op @ (Op::Leaf
-            | Op::Full(_)
-            | Op::Arange(_)
-            | Op::Random { .. }
-            | Op::Unary(_)
-            | Op::Powi(_)
-            | Op::Formula(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Where
-            | Op::Cast
-            | Op::Reshape
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Slice { .. }
-            | Op::Unfold { .. }
-            | Op::Pad(_)
-            | Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Cumulative { .. }
-            | Op::Sort { .. }
-            | Op::Contract(_)
-            | Op::Gather { .. }
-            | Op::Scatter { .. }
-            | Op::Contiguous
-            | Op::ToDevice
-            | Op::Custom(_)
-            | Op::CustomKernel(_)
-            | Op::TupleElement { .. }),
+            Class::Leaf | Class::Expression(_) | Class::View(_) | Class::Tuple(_) | Class::Other(_),
             operands,
-        ) => return Err(no_rule(op, operands.len())),
+        ) => return Err(no_rule(node.op(), operands.len())),
     };
     // Methods return indices and flags in the dtype for users; the graph has them in the kernels' dtype.
     if result.dtype() == node.dtype() { Ok(result) } else { result.to_dtype(node.dtype()) }

@@ -86,16 +86,16 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
         F::Erfinv => g.mul(&(y.powi(2).exp() * FRAC_2_SQRT_PI.recip())),
         F::Lgamma => g.mul(&x.digamma()),
         F::Digamma => g.mul(&x.polygamma(1)),
-        F::Bessel { first: false, scaled: false } => g.mul(&x.i1()),
+        F::I0 => g.mul(&x.i1()),
         // I₀ − I₁/x, and ½ at 0.
-        F::Bessel { first: true, scaled: false } => {
+        F::I1 => {
             let zero = x.eq_scalar(0.0);
             let nonzero = x.masked_fill(&zero, 1.0)?;
             let slope = nonzero.i0().sub(&nonzero.i1().div(&nonzero)?)?;
             g.mul(&slope.masked_fill(&zero, 0.5)?)
         }
-        F::Bessel { first: false, scaled: true } => g.mul(&x.i1e().sub(&x.sign().mul(y)?)?),
-        F::Bessel { first: true, scaled: true } => {
+        F::I0e => g.mul(&x.i1e().sub(&x.sign().mul(y)?)?),
+        F::I1e => {
             let zero = x.eq_scalar(0.0);
             let nonzero = x.masked_fill(&zero, 1.0)?;
             let slope = nonzero.i0e().sub(&y.mul(&x.sign().add(&nonzero.reciprocal())?)?)?;
@@ -105,24 +105,20 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
         // φ(x) / Φ(x), without 0 / 0.
         F::LogNdtr => g.div(&(x * -FRAC_1_SQRT_2).erfcx().mul_scalar(PI.sqrt() * FRAC_1_SQRT_2)),
         F::Ndtri => g.mul(&((y.powi(2) * 0.5).exp() * ROOT_OF_TURN)),
-        F::BesselJ { first: false } => g.mul(&-x.bessel_j1()),
+        F::J0 => g.mul(&-x.bessel_j1()),
         // J₀ − J₁/x, and ½ at 0.
-        F::BesselJ { first: true } => {
+        F::J1 => {
             let zero = x.eq_scalar(0.0);
             let nonzero = x.masked_fill(&zero, 1.0)?;
             let slope = nonzero.bessel_j0().sub(&nonzero.bessel_j1().div(&nonzero)?)?;
             g.mul(&slope.masked_fill(&zero, 0.5)?)
         }
-        F::BesselY { first: false } => g.mul(&-x.bessel_y1()),
-        F::BesselY { first: true } => g.mul(&x.bessel_y0().sub(&x.bessel_y1().div(x)?)?),
-        F::BesselK { first: false, scaled: false } => g.mul(&-x.modified_bessel_k1()),
-        F::BesselK { first: true, scaled: false } => {
-            g.mul(&x.modified_bessel_k0().add(&x.modified_bessel_k1().div(x)?)?.neg())
-        }
-        F::BesselK { first: false, scaled: true } => g.mul(&y.sub(&x.scaled_modified_bessel_k1())?),
-        F::BesselK { first: true, scaled: true } => {
-            g.mul(&y.sub(&x.scaled_modified_bessel_k0())?.sub(&y.div(x)?)?)
-        }
+        F::Y0 => g.mul(&-x.bessel_y1()),
+        F::Y1 => g.mul(&x.bessel_y0().sub(&x.bessel_y1().div(x)?)?),
+        F::K0 => g.mul(&-x.modified_bessel_k1()),
+        F::K1 => g.mul(&x.modified_bessel_k0().add(&x.modified_bessel_k1().div(x)?)?.neg()),
+        F::K0e => g.mul(&y.sub(&x.scaled_modified_bessel_k1())?),
+        F::K1e => g.mul(&y.sub(&x.scaled_modified_bessel_k0())?.sub(&y.div(x)?)?),
         F::AiryAi => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
             message: "the derivative of airy_ai is not computed, so it has no gradient".into(),

@@ -10,8 +10,8 @@ mod reduce;
 use std::any::Any;
 
 use tensor_core::{
-    BinaryOp, CustomKernel, DType, Error, ErrorKind, Fourier, Limits, Op, ReduceOp, Result, ScatterOp, Shape,
-    Subscripts, Tensor, UnaryOp,
+    BinaryOp, CustomKernel, DType, Error, ErrorKind, Expression, Fourier, Limits, Op, OpClass, OtherOp,
+    ReduceOp, Result, ScatterOp, Shape, Subscripts, Tensor, TupleOp, UnaryOp,
 };
 
 /// One operation with a single result, as the backward pass visits it.
@@ -59,35 +59,19 @@ fn is_computed_wide(step: &Step<'_>) -> bool {
     // An f32 number is an operand of a half-precision operation.
     let is_mixed = || step.inputs.iter().any(|input| input.dtype() != node.dtype());
     node.dtype().is_reduced_float()
-        && match node.op() {
-            Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Relu | UnaryOp::Abs),
-            Op::Powi(_) | Op::Formula(_) | Op::Cumulative { .. } => true,
-            Op::Binary(op) => !matches!(op, B::Add | B::Sub | B::Maximum | B::Minimum) || is_mixed(),
-            Op::Reduce { op, .. } => *op != ReduceOp::Sum,
-            Op::Leaf
-            | Op::Full(_)
-            | Op::Arange(_)
-            | Op::Random { .. }
-            | Op::Compare(_)
-            | Op::Where
-            | Op::Cast
-            | Op::Reshape
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Slice { .. }
-            | Op::Unfold { .. }
-            | Op::Concat { .. }
-            | Op::Pad(_)
-            | Op::ArgReduce { .. }
-            | Op::Sort { .. }
-            | Op::Contract(_)
-            | Op::Gather { .. }
-            | Op::Scatter { .. }
-            | Op::Contiguous
-            | Op::ToDevice
-            | Op::Custom(_)
-            | Op::CustomKernel(_)
-            | Op::TupleElement { .. } => false,
+        && match node.op().class() {
+            OpClass::Expression(expression) => match expression {
+                Expression::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Relu | UnaryOp::Abs),
+                Expression::Powi(_) | Expression::Formula(_) => true,
+                Expression::Binary(op) => {
+                    !matches!(op, B::Add | B::Sub | B::Maximum | B::Minimum) || is_mixed()
+                }
+                Expression::Compare(_) | Expression::Where | Expression::Cast => false,
+                Expression::Full(_) | Expression::Arange(_) | Expression::Random(_) => false,
+            },
+            OpClass::Other(OtherOp::Cumulative { .. }) => true,
+            OpClass::Other(OtherOp::Reduce { op, .. }) => op != ReduceOp::Sum,
+            OpClass::Leaf | OpClass::View(_) | OpClass::Tuple(_) | OpClass::Other(_) => false,
         }
 }
 
@@ -156,41 +140,17 @@ fn rule(op: &Op, step: &Step<'_>) -> Gradients {
 
 /// The gradients with respect to each input of an operation with several results.
 pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
-    match step.node.op() {
-        Op::Sort { axis, .. } => {
-            let rule = |g: &Tensor| gathered(*axis, &step.inputs[0], &step.results[1], g);
+    match step.node.op().class() {
+        OpClass::Tuple(TupleOp::Sort { axis, .. }) => {
+            let rule = |g: &Tensor| gathered(axis, &step.inputs[0], &step.results[1], g);
             Ok(vec![step.gradients[0].as_ref().map(rule).transpose()?])
         }
-        Op::Custom(op) => custom(op.as_ref(), step),
-        Op::CustomKernel(kernel) => kernel_gradients(kernel.as_ref(), step),
+        OpClass::Tuple(TupleOp::Custom(op)) => custom(op.as_ref(), step),
+        OpClass::Tuple(TupleOp::CustomKernel(kernel)) => kernel_gradients(kernel.as_ref(), step),
         // Operations with one result (`gradients`).
-        op @ (Op::Leaf
-        | Op::Full(_)
-        | Op::Arange(_)
-        | Op::Random { .. }
-        | Op::Unary(_)
-        | Op::Powi(_)
-        | Op::Formula(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Where
-        | Op::Cast
-        | Op::Reshape
-        | Op::Permute(_)
-        | Op::Expand
-        | Op::Slice { .. }
-        | Op::Concat { .. }
-        | Op::Pad(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::Unfold { .. }
-        | Op::Contract(_)
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::Contiguous
-        | Op::ToDevice
-        | Op::TupleElement { .. }) => Err(no_gradient(op)),
+        OpClass::Leaf | OpClass::Expression(_) | OpClass::View(_) | OpClass::Other(_) => {
+            Err(no_gradient(step.node.op()))
+        }
     }
 }
 

@@ -258,16 +258,9 @@ pub(crate) fn lower(
             }
             Code::LoadAt(LoadAt { index: Src::Input(k), by_run: true, .. }) => Some(k),
             Code::Pair(..) => continue,
-            Code::Binary(..)
-            | Code::Arange { .. }
-            | Code::Random { .. }
-            | Code::Unary(..)
-            | Code::Powi(..)
-            | Code::Compare(..)
-            | Code::Select(..)
-            | Code::Choose(..)
-            | Code::LoadAt(_)
-            | Code::Cast(_) => None,
+            Code::Arange { .. } | Code::Random { .. } | Code::Unary(..) | Code::Powi(..) => None,
+            Code::Binary(..) | Code::Compare(..) | Code::Select(..) | Code::Choose(..) => None,
+            Code::LoadAt(_) | Code::Cast(_) => None,
         };
         for src in operands(&step.code) {
             if let Src::Input(k) = src
@@ -338,13 +331,8 @@ fn along_runs(program: &Program, inputs: &[Access]) -> Vec<bool> {
             Instr::Load(k) => is_steady(k),
             Instr::LoadAt { input, .. } => all && is_steady(input),
             Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => false,
-            Instr::Scalar(_)
-            | Instr::Unary(..)
-            | Instr::Powi(..)
-            | Instr::Binary(..)
-            | Instr::Compare(..)
-            | Instr::Select(..)
-            | Instr::Cast(_) => all,
+            Instr::Scalar(_) | Instr::Unary(..) | Instr::Powi(..) | Instr::Binary(..) => all,
+            Instr::Compare(..) | Instr::Select(..) | Instr::Cast(_) => all,
         });
     }
     steady

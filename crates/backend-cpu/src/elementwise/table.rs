@@ -3,7 +3,9 @@
 // Closures are inlined into the loops; function pointers might not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, round_to_odd};
+use tensor_core::{
+    Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryDomain, UnaryOp, round_to_odd,
+};
 
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector;
@@ -89,227 +91,156 @@ pub(crate) unsafe fn unary(
     out: *mut u8,
     n: usize,
 ) -> Result<()> {
+    use Arithmetic as A;
     use UnaryOp as U;
-    macro_rules! go {
-        ($sets:expr, $t:ty, $o:ty, $f:expr) => {{
-            // SAFETY: the caller's promise.
-            unsafe { map1::<$t, $o>($sets, x.cast(), out.cast(), n, $f) };
-            return Ok(());
+    let (arithmetic, narrow) = (dtype.arithmetic(), isa.narrow());
+    if matches!(arithmetic, A::I32 | A::U32)
+        && matches!(op.domain(), UnaryDomain::Numbers | UnaryDomain::Bits)
+    {
+        let own = dtype.register();
+        // SAFETY: the caller's promise.
+        return unsafe {
+            as_i64(isa, own, [x], n, &mut |start, [wide], n| {
+                unary(isa, op, DType::I64, wide, wide, n)?;
+                cast(isa, DType::I64, own, wide, out.wrapping_add(start * own.size()), n);
+                Ok(())
+            })
+        };
+    }
+    // A row below lists the function for each type that has it, and the instruction sets for which it is
+    // compiled; `on` returns where the type is that of the operand.
+    macro_rules! on {
+        ($arithmetic:ident $t:ty => $o:ty, $sets:expr, $f:expr) => {
+            if arithmetic == A::$arithmetic {
+                // SAFETY: the caller's promise.
+                unsafe { map1::<$t, $o>($sets, x.cast(), out.cast(), n, $f) };
+                return Ok(());
+            }
+        };
+    }
+    macro_rules! floats {
+        ($o32:ty, $o64:ty, $sets:expr, $f:expr) => {{
+            on!(F32 f32 => $o32, $sets, $f);
+            on!(F64 f64 => $o64, narrow, $f);
+        }};
+        ($sets:expr, $f:expr) => {{
+            floats!(f32, f64, $sets, $f)
         }};
     }
-    // A function in two versions, with and without fused multiply-add.
+    macro_rules! integers {
+        ($signed:expr, $unsigned:expr) => {{
+            on!(I64 i64 => i64, narrow, $signed);
+            on!(U64 u64 => u64, narrow, $unsigned);
+        }};
+    }
+    // A function of f32 in two versions, with and without fused multiply-add, and of f64.
     macro_rules! real {
-        ($f:ident) => {
-            match isa.fused() {
-                Some(fused) => go!(fused, f32, f32, |v| math::$f::<true>(v)),
-                None => go!(Plain, f32, f32, |v| math::$f::<false>(v)),
+        ($f:ident, $f64:expr) => {{
+            if let Some(fused) = isa.fused() {
+                on!(F32 f32 => f32, fused, |v| math::$f::<true>(v));
             }
-        };
-    }
-    macro_rules! angle {
-        ($f:ident, $wide:expr) => {{
-            // SAFETY: the caller's promise.
-            unsafe {
-                match isa.fused() {
-                    Some(fused) => map1::<f32, f32>(fused, x.cast(), out.cast(), n, |v| math::$f::<true>(v)),
-                    None => map1::<f32, f32>(Plain, x.cast(), out.cast(), n, |v| math::$f::<false>(v)),
-                }
-                patch(isa, x.cast(), out.cast(), n, $wide);
-            }
-            return Ok(());
+            on!(F32 f32 => f32, Plain, |v| math::$f::<false>(v));
+            on!(F64 f64 => f64, Plain, $f64);
         }};
     }
-    let narrow = isa.narrow();
-    // `$sets`: the wide instruction sets, for hot operations.
-    macro_rules! float {
-        ($t:ty, $sets:expr) => {
-            match op {
-                U::Neg => go!($sets, $t, $t, |v| -v),
-                U::Abs => go!($sets, $t, $t, |v| v.abs()),
-                U::Sign => go!(narrow, $t, $t, |v| if v > 0.0 {
-                    1.0
-                } else if v < 0.0 {
-                    -1.0
-                } else {
-                    0.0
-                }),
-                U::Sqrt => go!($sets, $t, $t, |v| v.sqrt()),
-                U::Rsqrt => go!($sets, $t, $t, |v| 1.0 / v.sqrt()),
-                U::Reciprocal => go!($sets, $t, $t, |v| 1.0 / v),
-                U::Relu => go!($sets, $t, $t, |v| if v < 0.0 { 0.0 } else { v }),
-                U::Floor => go!(narrow, $t, $t, |v| v.floor()),
-                U::Ceil => go!(narrow, $t, $t, |v| v.ceil()),
-                U::Round => go!(narrow, $t, $t, |v| v.round_ties_even()),
-                U::Trunc => go!(narrow, $t, $t, |v| v.trunc()),
-                U::IsNan => go!(narrow, $t, bool, |v| v.is_nan()),
-                U::IsInf => go!(narrow, $t, bool, |v| v.is_infinite()),
-                U::Exp
-                | U::Expm1
-                | U::Log
-                | U::Log1p
-                | U::Sin
-                | U::Cos
-                | U::Tan
-                | U::Tanh
-                | U::Sigmoid
-                | U::Erf
-                | U::Ndtr
-                | U::Gaussian
-                | U::Not => {}
+    // A function of angles, which is corrected for the wide ones.
+    macro_rules! angle {
+        ($sets:expr, $f:expr, $f64:expr) => {
+            if arithmetic == A::F32 {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    map1::<f32, f32>($sets, x.cast(), out.cast(), n, $f);
+                    patch(isa, x.cast(), out.cast(), n, $f64);
+                }
+                return Ok(());
             }
         };
     }
-    match dtype.arithmetic() {
-        Arithmetic::F32 => {
-            float!(f32, isa);
-            match op {
-                #[cfg(target_arch = "x86_64")]
-                U::Exp if isa.is_avx512() => {
-                    // SAFETY: the caller's promise.
-                    unsafe { vector::map::<vector::F32x16>(x.cast(), out.cast(), n, math::Exp) };
-                    return Ok(());
-                }
-                U::Exp if isa.has_fma() => go!(narrow, f32, f32, |v| math::exp::<true, f32>(v)),
-                U::Exp => go!(Plain, f32, f32, |v| math::exp::<false, f32>(v)),
-                U::Expm1 => go!(isa, f32, f32, |v| math::expm1(v)),
-                U::Log => real!(log),
-                U::Log1p => go!(isa, f32, f32, |v| math::log1p(v)),
-                U::Tanh => real!(tanh),
-                U::Sigmoid => real!(sigmoid),
-                U::Erf => real!(erf),
-                U::Ndtr => real!(ndtr),
-                U::Gaussian => real!(gaussian),
-                U::Sin => angle!(sin, f64::sin),
-                U::Cos => angle!(cos, f64::cos),
-                U::Tan => {
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        map1::<f32, f32>(narrow, x.cast(), out.cast(), n, |v| math::tan(v));
-                        patch(isa, x.cast(), out.cast(), n, f64::tan);
-                    }
-                    return Ok(());
-                }
-                // The first ones have returned above; floats do not have the last.
-                U::Neg
-                | U::Abs
-                | U::Sign
-                | U::Sqrt
-                | U::Rsqrt
-                | U::Reciprocal
-                | U::Relu
-                | U::Floor
-                | U::Ceil
-                | U::Round
-                | U::Trunc
-                | U::IsNan
-                | U::IsInf
-                | U::Not => {}
+    match op {
+        U::Neg => {
+            floats!(isa, |v| -v);
+            integers!(|v| v.wrapping_neg(), |v| v.wrapping_neg());
+        }
+        U::Abs => {
+            floats!(isa, |v| v.abs());
+            integers!(|v| v.wrapping_abs(), |v| v);
+        }
+        U::Sign => {
+            floats!(narrow, |v| if v > 0.0 {
+                1.0
+            } else if v < 0.0 {
+                -1.0
+            } else {
+                0.0
+            });
+            integers!(|v| v.signum(), |v| u64::from(v != 0));
+        }
+        U::Relu => {
+            floats!(isa, |v| if v < 0.0 { 0.0 } else { v });
+            integers!(|v| v.max(0), |v| v);
+        }
+        U::Not => {
+            integers!(|v| !v, |v| !v);
+            on!(Bool bool => bool, narrow, |v| !v);
+        }
+        U::Sqrt => floats!(isa, |v| v.sqrt()),
+        U::Rsqrt => floats!(isa, |v| 1.0 / v.sqrt()),
+        U::Reciprocal => floats!(isa, |v| 1.0 / v),
+        U::Floor => floats!(narrow, |v| v.floor()),
+        U::Ceil => floats!(narrow, |v| v.ceil()),
+        U::Round => floats!(narrow, |v| v.round_ties_even()),
+        U::Trunc => floats!(narrow, |v| v.trunc()),
+        U::IsNan => floats!(bool, bool, narrow, |v| v.is_nan()),
+        U::IsInf => floats!(bool, bool, narrow, |v| v.is_infinite()),
+        U::Exp => {
+            #[cfg(target_arch = "x86_64")]
+            if arithmetic == A::F32 && isa.is_avx512() {
+                // SAFETY: the caller's promise.
+                unsafe { vector::map::<vector::F32x16>(x.cast(), out.cast(), n, math::Exp) };
+                return Ok(());
             }
-        }
-        Arithmetic::F64 => {
-            float!(f64, narrow);
-            match op {
-                U::Exp => go!(Plain, f64, f64, |v| v.exp()),
-                U::Expm1 => go!(Plain, f64, f64, |v| v.exp_m1()),
-                U::Log => go!(Plain, f64, f64, |v| v.ln()),
-                U::Log1p => go!(Plain, f64, f64, |v| v.ln_1p()),
-                U::Tanh => go!(Plain, f64, f64, |v| v.tanh()),
-                U::Sigmoid => go!(Plain, f64, f64, |v| {
-                    // e^−|x| never overflows.
-                    let e = (-v.abs()).exp();
-                    if v < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
-                }),
-                U::Erf => go!(Plain, f64, f64, |v| libm::erf(v)),
-                U::Ndtr => go!(Plain, f64, f64, |v| math::ndtr_f64(v)),
-                U::Gaussian => go!(Plain, f64, f64, |v| math::gaussian_f64(v)),
-                U::Sin => go!(Plain, f64, f64, |v| v.sin()),
-                U::Cos => go!(Plain, f64, f64, |v| v.cos()),
-                U::Tan => go!(Plain, f64, f64, |v| v.tan()),
-                // The first ones have returned above; floats do not have the last.
-                U::Neg
-                | U::Abs
-                | U::Sign
-                | U::Sqrt
-                | U::Rsqrt
-                | U::Reciprocal
-                | U::Relu
-                | U::Floor
-                | U::Ceil
-                | U::Round
-                | U::Trunc
-                | U::IsNan
-                | U::IsInf
-                | U::Not => {}
+            if isa.has_fma() {
+                on!(F32 f32 => f32, narrow, |v| math::exp::<true, f32>(v));
             }
+            on!(F32 f32 => f32, Plain, |v| math::exp::<false, f32>(v));
+            on!(F64 f64 => f64, Plain, |v| v.exp());
         }
-        Arithmetic::I64 => match op {
-            U::Neg => go!(narrow, i64, i64, |v| v.wrapping_neg()),
-            U::Abs => go!(narrow, i64, i64, |v| v.wrapping_abs()),
-            U::Sign => go!(narrow, i64, i64, |v| v.signum()),
-            U::Relu => go!(narrow, i64, i64, |v| v.max(0)),
-            U::Not => go!(narrow, i64, i64, |v| !v),
-            U::Exp
-            | U::Expm1
-            | U::Log
-            | U::Log1p
-            | U::Sqrt
-            | U::Rsqrt
-            | U::Reciprocal
-            | U::Sin
-            | U::Cos
-            | U::Tan
-            | U::Tanh
-            | U::Sigmoid
-            | U::Erf
-            | U::Ndtr
-            | U::Gaussian
-            | U::Floor
-            | U::Ceil
-            | U::Round
-            | U::Trunc
-            | U::IsNan
-            | U::IsInf => {}
-        },
-        Arithmetic::U64 => match op {
-            U::Neg => go!(narrow, u64, u64, |v| v.wrapping_neg()),
-            U::Abs | U::Relu => go!(narrow, u64, u64, |v| v),
-            U::Sign => go!(narrow, u64, u64, |v| u64::from(v != 0)),
-            U::Not => go!(narrow, u64, u64, |v| !v),
-            U::Exp
-            | U::Expm1
-            | U::Log
-            | U::Log1p
-            | U::Sqrt
-            | U::Rsqrt
-            | U::Reciprocal
-            | U::Sin
-            | U::Cos
-            | U::Tan
-            | U::Tanh
-            | U::Sigmoid
-            | U::Erf
-            | U::Ndtr
-            | U::Gaussian
-            | U::Floor
-            | U::Ceil
-            | U::Round
-            | U::Trunc
-            | U::IsNan
-            | U::IsInf => {}
-        },
-        Arithmetic::I32 | Arithmetic::U32 if matches!(op, U::Neg | U::Abs | U::Sign | U::Relu | U::Not) => {
-            let own = dtype.register();
-            // SAFETY: the caller's promise.
-            return unsafe {
-                as_i64(isa, own, [x], n, &mut |start, [wide], n| {
-                    unary(isa, op, DType::I64, wide, wide, n)?;
-                    cast(isa, DType::I64, own, wide, out.wrapping_add(start * own.size()), n);
-                    Ok(())
-                })
-            };
+        U::Expm1 => {
+            on!(F32 f32 => f32, isa, |v| math::expm1(v));
+            on!(F64 f64 => f64, Plain, |v| v.exp_m1());
         }
-        Arithmetic::Bool if op == U::Not => go!(narrow, bool, bool, |v| !v),
-        Arithmetic::I32 | Arithmetic::U32 | Arithmetic::Bool => {}
+        U::Log => real!(log, |v| v.ln()),
+        U::Log1p => {
+            on!(F32 f32 => f32, isa, |v| math::log1p(v));
+            on!(F64 f64 => f64, Plain, |v| v.ln_1p());
+        }
+        U::Tanh => real!(tanh, |v| v.tanh()),
+        U::Sigmoid => real!(sigmoid, |v| {
+            // e^−|x| never overflows.
+            let e = (-v.abs()).exp();
+            if v < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
+        }),
+        U::Erf => real!(erf, |v| libm::erf(v)),
+        U::Ndtr => real!(ndtr, |v| math::ndtr_f64(v)),
+        U::Gaussian => real!(gaussian, |v| math::gaussian_f64(v)),
+        U::Sin => {
+            if let Some(fused) = isa.fused() {
+                angle!(fused, |v| math::sin::<true>(v), f64::sin);
+            }
+            angle!(Plain, |v| math::sin::<false>(v), f64::sin);
+            on!(F64 f64 => f64, Plain, |v| v.sin());
+        }
+        U::Cos => {
+            if let Some(fused) = isa.fused() {
+                angle!(fused, |v| math::cos::<true>(v), f64::cos);
+            }
+            angle!(Plain, |v| math::cos::<false>(v), f64::cos);
+            on!(F64 f64 => f64, Plain, |v| v.cos());
+        }
+        U::Tan => {
+            angle!(narrow, |v| math::tan(v), f64::tan);
+            on!(F64 f64 => f64, Plain, |v| v.tan());
+        }
     }
     Err(lacking(op.name(), dtype))
 }
@@ -417,23 +348,16 @@ pub(crate) unsafe fn binary(
             }
         };
     }
-    match op {
-        BinaryOp::Add => go!(|x: f32, y: f32| x + y),
-        BinaryOp::Sub => go!(|x: f32, y: f32| x - y),
-        BinaryOp::Mul => go!(|x: f32, y: f32| x * y),
-        BinaryOp::Div => go!(|x: f32, y: f32| x / y),
-        BinaryOp::FloorDiv
-        | BinaryOp::Remainder
-        | BinaryOp::Pow
-        | BinaryOp::Maximum
-        | BinaryOp::Minimum
-        | BinaryOp::Atan2
-        | BinaryOp::And
-        | BinaryOp::Or
-        | BinaryOp::Xor
-        | BinaryOp::LeftShift
-        | BinaryOp::RightShift
-        | BinaryOp::Gcd => return Err(lacking(op.name(), dtype)),
+    if op == BinaryOp::Add {
+        go!(|x: f32, y: f32| x + y);
+    } else if op == BinaryOp::Sub {
+        go!(|x: f32, y: f32| x - y);
+    } else if op == BinaryOp::Mul {
+        go!(|x: f32, y: f32| x * y);
+    } else if op == BinaryOp::Div {
+        go!(|x: f32, y: f32| x / y);
+    } else {
+        return Err(lacking(op.name(), dtype));
     }
     Ok(())
 }
@@ -450,195 +374,150 @@ unsafe fn binary_over(
     out: *mut u8,
     n: usize,
 ) -> Result<()> {
+    use Arithmetic as A;
     use BinaryOp as B;
-    macro_rules! go {
-        ($sets:expr, $t:ty, $f:expr) => {{
-            // SAFETY: the caller's promise.
-            unsafe { map2::<$t, $t, $t>($sets, a.cast(), b.cast(), out.cast(), n, $f) };
-            return Ok(());
-        }};
-    }
-    let narrow = isa.narrow();
-    // `$sets`: the wide instruction sets, for hot operations.
-    macro_rules! float {
-        ($t:ty, $sets:expr) => {
-            match op {
-                B::Add => go!($sets, $t, |x, y| x + y),
-                B::Sub => go!($sets, $t, |x, y| x - y),
-                B::Mul => go!($sets, $t, |x, y| x * y),
-                B::Div => go!($sets, $t, |x, y| x / y),
-                B::Maximum => go!($sets, $t, |x, y| if x > y || x.is_nan() { x } else { y }),
-                B::Minimum => go!($sets, $t, |x, y| if x < y || x.is_nan() { x } else { y }),
-                B::FloorDiv
-                | B::Remainder
-                | B::Pow
-                | B::Atan2
-                | B::And
-                | B::Or
-                | B::Xor
-                | B::LeftShift
-                | B::RightShift
-                | B::Gcd => {}
+    let (arithmetic, narrow) = (dtype.arithmetic(), isa.narrow());
+    // As in `unary`: a row lists the function for each type that has it.
+    macro_rules! on {
+        ($($arithmetic:ident)|+ $t:ty, $sets:expr, $f:expr) => {
+            if matches!(arithmetic, $(A::$arithmetic)|+) {
+                // SAFETY: the caller's promise.
+                unsafe { map2::<$t, $t, $t>($sets, a.cast(), b.cast(), out.cast(), n, $f) };
+                return Ok(());
             }
         };
     }
-    match dtype.arithmetic() {
-        Arithmetic::F32 => {
-            float!(f32, isa);
-            // A fast formula, the test for the pairs for which it holds, and a formula for the other pairs.
-            macro_rules! checked {
-                ($f:expr, $holds:expr, $otherwise:expr) => {{
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        let (a, b, out) = (a.cast::<f32>(), b.cast(), out.cast());
-                        map2_checked(isa, a, b, out, n, $f, $holds, $otherwise);
-                    }
-                    return Ok(());
-                }};
-            }
-            match op {
-                B::FloorDiv => checked!(
-                    |x, y| math::short_floor_divide(x, y),
-                    |x, y| math::is_short_quotient(x, y),
-                    |x, y| math::FloorDivide::floor_divide(x, y)
-                ),
-                B::Remainder => checked!(
-                    |x, y| math::short_remainder(x, y),
-                    |x, y| math::is_short_quotient(x, y),
-                    |x, y| math::FloorDivide::remainder(x, y)
-                ),
-                B::Atan2 => go!(isa, f32, |x, y| math::atan2(x, y)),
-                B::Pow => {
-                    let (base, exponents) = (a.cast::<f32>(), b.cast::<f32>());
-                    // SAFETY: the caller's promise, and there is a first element.
-                    let first = if n == 0 { 1.0 } else { unsafe { base.read() } };
-                    let other = |any: u32, x: f32| any | u32::from(x.to_bits() != first.to_bits());
-                    // SAFETY: the caller's promise.
-                    let one_base = unsafe { fold(isa, isa, base, n, 0u32, other, |a, b| a | b) } == 0;
-                    if one_base && math::is_plain_power(first, 0.0) && first != 1.0 {
-                        let log = math::log2_wide(first);
-                        // SAFETY: the caller's promise.
-                        unsafe {
-                            map1::<f32, f32>(isa, exponents, out.cast(), n, |y| math::power_by_log(log, y))
-                        };
-                        return Ok(());
-                    }
-                    checked!(|x, y| math::pow(x, y), |x, y| math::is_plain_power(x, y), |x: f32, y: f32| {
-                        f64::from(x).powf(f64::from(y)) as f32
-                    })
+    macro_rules! floats {
+        ($f:expr) => {{
+            on!(F32 f32, isa, $f);
+            on!(F64 f64, narrow, $f);
+        }};
+    }
+    macro_rules! signed {
+        ($sets:expr, $i64:expr, $i32:expr) => {{
+            on!(I64 i64, $sets, $i64);
+            on!(I32 i32, $sets, $i32);
+        }};
+    }
+    macro_rules! unsigned {
+        ($sets:expr, $u64:expr, $u32:expr) => {{
+            on!(U64 u64, $sets, $u64);
+            on!(U32 u32, $sets, $u32);
+        }};
+    }
+    // The same bits for signed and unsigned integers.
+    macro_rules! integers {
+        ($f:expr) => {{
+            on!(I64 | U64 u64, narrow, $f);
+            on!(I32 | U32 u32, narrow, $f);
+        }};
+    }
+    macro_rules! bool {
+        ($f:expr) => {{
+            on!(Bool bool, narrow, $f);
+        }};
+    }
+    // For f32: a fast formula, the test for the pairs for which it holds, and a formula for the others.
+    macro_rules! checked {
+        ($f:expr, $holds:expr, $otherwise:expr) => {
+            if arithmetic == A::F32 {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let (a, b, out) = (a.cast::<f32>(), b.cast(), out.cast());
+                    map2_checked(isa, a, b, out, n, $f, $holds, $otherwise);
                 }
-                // The first ones have returned above; floats do not have the others.
-                B::Add
-                | B::Sub
-                | B::Mul
-                | B::Div
-                | B::Maximum
-                | B::Minimum
-                | B::And
-                | B::Or
-                | B::Xor
-                | B::LeftShift
-                | B::RightShift
-                | B::Gcd => {}
+                return Ok(());
             }
+        };
+    }
+    match op {
+        B::Add => {
+            floats!(|x, y| x + y);
+            integers!(|x, y| x.wrapping_add(y));
+            bool!(|x, y| x | y);
         }
-        Arithmetic::F64 => {
-            float!(f64, narrow);
-            match op {
-                B::FloorDiv => go!(narrow, f64, |x, y| math::FloorDivide::floor_divide(x, y)),
-                B::Remainder => go!(Plain, f64, |x, y| math::FloorDivide::remainder(x, y)),
-                B::Atan2 => go!(Plain, f64, |x, y| x.atan2(y)),
-                B::Pow => go!(Plain, f64, |x, y| x.powf(y)),
-                // The first ones have returned above; floats do not have the others.
-                B::Add
-                | B::Sub
-                | B::Mul
-                | B::Div
-                | B::Maximum
-                | B::Minimum
-                | B::And
-                | B::Or
-                | B::Xor
-                | B::LeftShift
-                | B::RightShift
-                | B::Gcd => {}
-            }
+        B::Sub => {
+            floats!(|x, y| x - y);
+            integers!(|x, y| x.wrapping_sub(y));
         }
-        Arithmetic::I64 => match op {
-            B::Add => go!(narrow, i64, |x, y| x.wrapping_add(y)),
-            B::Sub => go!(narrow, i64, |x, y| x.wrapping_sub(y)),
-            B::Mul => go!(narrow, i64, |x, y| x.wrapping_mul(y)),
-            B::FloorDiv => go!(Plain, i64, |x, y| floor_divide(x, y)),
-            B::Remainder => {
-                go!(Plain, i64, |x, y| if y == 0 {
-                    0
-                } else {
-                    x.wrapping_sub(floor_divide(x, y).wrapping_mul(y))
-                })
-            }
-            B::Pow => go!(Plain, i64, |x, y| power(x, y)),
-            B::Maximum => go!(narrow, i64, |x, y| x.max(y)),
-            B::Minimum => go!(narrow, i64, |x, y| x.min(y)),
-            B::And => go!(narrow, i64, |x, y| x & y),
-            B::Or => go!(narrow, i64, |x, y| x | y),
-            B::Xor => go!(narrow, i64, |x, y| x ^ y),
-            B::LeftShift => go!(isa, i64, |x, y| if (0..64).contains(&y) { x << (y & 63) } else { 0 }),
-            // Shifts by 64 or more leave only the sign bit, and so do negative counts.
-            B::RightShift => go!(isa, i64, |x, y| x >> (y as u64).min(63)),
-            B::Gcd => go!(Plain, i64, |x, y| gcd(x.unsigned_abs(), y.unsigned_abs()) as i64),
-            B::Div | B::Atan2 => {}
-        },
-        Arithmetic::U64 => match op {
-            B::Add => go!(narrow, u64, |x, y| x.wrapping_add(y)),
-            B::Sub => go!(narrow, u64, |x, y| x.wrapping_sub(y)),
-            B::Mul => go!(narrow, u64, |x, y| x.wrapping_mul(y)),
-            B::FloorDiv => go!(Plain, u64, |x, y| x.checked_div(y).unwrap_or(0)),
-            B::Remainder => go!(Plain, u64, |x, y| x.checked_rem(y).unwrap_or(0)),
-            B::Pow => go!(Plain, u64, |x, y| unsigned_power(x, y)),
-            B::Maximum => go!(narrow, u64, |x, y| x.max(y)),
-            B::Minimum => go!(narrow, u64, |x, y| x.min(y)),
-            B::And => go!(narrow, u64, |x, y| x & y),
-            B::Or => go!(narrow, u64, |x, y| x | y),
-            B::Xor => go!(narrow, u64, |x, y| x ^ y),
-            B::LeftShift => go!(isa, u64, |x, y| if y < 64 { x << (y & 63) } else { 0 }),
-            B::RightShift => go!(isa, u64, |x, y| if y < 64 { x >> (y & 63) } else { 0 }),
-            B::Gcd => go!(Plain, u64, |x, y| gcd(x, y)),
-            B::Div | B::Atan2 => {}
-        },
-        own @ (Arithmetic::I32 | Arithmetic::U32) => match op {
-            // These are the same for signed and unsigned integers.
-            B::Add => go!(narrow, u32, |x, y| x.wrapping_add(y)),
-            B::Sub => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
-            B::Mul => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
-            B::And => go!(narrow, u32, |x, y| x & y),
-            B::Or => go!(narrow, u32, |x, y| x | y),
-            B::Xor => go!(narrow, u32, |x, y| x ^ y),
-            B::LeftShift => go!(isa, u32, |x, y| if y < 32 { x << (y & 31) } else { 0 }),
-            B::Maximum if own == Arithmetic::I32 => go!(narrow, i32, |x, y| x.max(y)),
-            B::Maximum => go!(narrow, u32, |x, y| x.max(y)),
-            B::Minimum if own == Arithmetic::I32 => go!(narrow, i32, |x, y| x.min(y)),
-            B::Minimum => go!(narrow, u32, |x, y| x.min(y)),
+        B::Mul => {
+            floats!(|x, y| x * y);
+            integers!(|x, y| x.wrapping_mul(y));
+            bool!(|x, y| x & y);
+        }
+        B::Div => floats!(|x, y| x / y),
+        B::Maximum => {
+            floats!(|x, y| if x > y || x.is_nan() { x } else { y });
+            signed!(narrow, |x, y| x.max(y), |x, y| x.max(y));
+            unsigned!(narrow, |x, y| x.max(y), |x, y| x.max(y));
+            bool!(|x, y| x | y);
+        }
+        B::Minimum => {
+            floats!(|x, y| if x < y || x.is_nan() { x } else { y });
+            signed!(narrow, |x, y| x.min(y), |x, y| x.min(y));
+            unsigned!(narrow, |x, y| x.min(y), |x, y| x.min(y));
+            bool!(|x, y| x & y);
+        }
+        B::FloorDiv => {
+            checked!(|x, y| math::short_floor_divide(x, y), |x, y| math::is_short_quotient(x, y), |x, y| {
+                math::FloorDivide::floor_divide(x, y)
+            });
+            on!(F64 f64, narrow, |x, y| math::FloorDivide::floor_divide(x, y));
+            on!(I64 i64, Plain, |x, y| floor_divide(x, y));
+            on!(U64 u64, Plain, |x, y| x.checked_div(y).unwrap_or(0));
             // The f64 quotient of two i32 is a whole number only if the exact quotient is.
-            B::FloorDiv if own == Arithmetic::I32 => {
-                go!(isa, i32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as i32)
-            }
-            B::FloorDiv => go!(isa, u32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as u32),
-            B::Remainder if own == Arithmetic::I32 => go!(isa, i32, |x, y| {
+            on!(I32 i32, isa, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as i32);
+            on!(U32 u32, isa, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as u32);
+        }
+        B::Remainder => {
+            checked!(|x, y| math::short_remainder(x, y), |x, y| math::is_short_quotient(x, y), |x, y| {
+                math::FloorDivide::remainder(x, y)
+            });
+            on!(F64 f64, Plain, |x, y| math::FloorDivide::remainder(x, y));
+            on!(I64 i64, Plain, |x, y| if y == 0 {
+                0
+            } else {
+                x.wrapping_sub(floor_divide(x, y).wrapping_mul(y))
+            });
+            on!(U64 u64, Plain, |x, y| x.checked_rem(y).unwrap_or(0));
+            on!(I32 i32, isa, |x, y| {
                 let (a, b) = (f64::from(x), f64::from(y));
                 (a - math::quotient(a, b) * b) as i32 * i32::from(y != 0)
-            }),
-            B::Remainder => go!(isa, u32, |x, y| {
+            });
+            on!(U32 u32, isa, |x, y| {
                 let (a, b) = (f64::from(x), f64::from(y));
                 (a - math::quotient(a, b) * b) as i64 as u32 * u32::from(y != 0)
-            }),
-            B::RightShift if own == Arithmetic::I32 => go!(isa, i32, |x, y| x >> (y as u32).min(31)),
-            B::RightShift => go!(isa, u32, |x, y| if y < 32 { x >> (y & 31) } else { 0 }),
-            B::Gcd if own == Arithmetic::I32 => go!(Plain, i32, |x, y| {
-                gcd(u64::from(x.unsigned_abs()), u64::from(y.unsigned_abs())) as i32
-            }),
-            B::Gcd => go!(Plain, u32, |x, y| gcd(u64::from(x), u64::from(y)) as u32),
-            B::Pow => {
-                let own = own.dtype();
+            });
+        }
+        B::Atan2 => {
+            on!(F32 f32, isa, |x, y| math::atan2(x, y));
+            on!(F64 f64, Plain, |x, y| x.atan2(y));
+        }
+        B::Pow => {
+            if arithmetic == A::F32 {
+                let (base, exponents) = (a.cast::<f32>(), b.cast::<f32>());
+                // SAFETY: the caller's promise, and there is a first element.
+                let first = if n == 0 { 1.0 } else { unsafe { base.read() } };
+                let other = |any: u32, x: f32| any | u32::from(x.to_bits() != first.to_bits());
+                // SAFETY: the caller's promise.
+                let one_base = unsafe { fold(isa, isa, base, n, 0u32, other, |a, b| a | b) } == 0;
+                if one_base && math::is_plain_power(first, 0.0) && first != 1.0 {
+                    let log = math::log2_wide(first);
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        map1::<f32, f32>(isa, exponents, out.cast(), n, |y| math::power_by_log(log, y))
+                    };
+                    return Ok(());
+                }
+            }
+            checked!(|x, y| math::pow(x, y), |x, y| math::is_plain_power(x, y), |x: f32, y: f32| {
+                f64::from(x).powf(f64::from(y)) as f32
+            });
+            on!(F64 f64, Plain, |x, y| x.powf(y));
+            on!(I64 i64, Plain, |x, y| power(x, y));
+            on!(U64 u64, Plain, |x, y| unsigned_power(x, y));
+            if matches!(arithmetic, A::I32 | A::U32) {
+                let own = arithmetic.dtype();
                 // SAFETY: the caller's promise; operands are read before results are written to their
                 // place.
                 return unsafe {
@@ -649,22 +528,39 @@ unsafe fn binary_over(
                     })
                 };
             }
-            B::Div | B::Atan2 => {}
-        },
-        Arithmetic::Bool => match op {
-            B::Add | B::Or | B::Maximum => go!(narrow, bool, |x, y| x | y),
-            B::Mul | B::And | B::Minimum => go!(narrow, bool, |x, y| x & y),
-            B::Xor => go!(narrow, bool, |x, y| x ^ y),
-            B::Sub
-            | B::Div
-            | B::FloorDiv
-            | B::Remainder
-            | B::Pow
-            | B::Atan2
-            | B::LeftShift
-            | B::RightShift
-            | B::Gcd => {}
-        },
+        }
+        B::And => {
+            integers!(|x, y| x & y);
+            bool!(|x, y| x & y);
+        }
+        B::Or => {
+            integers!(|x, y| x | y);
+            bool!(|x, y| x | y);
+        }
+        B::Xor => {
+            integers!(|x, y| x ^ y);
+            bool!(|x, y| x ^ y);
+        }
+        B::LeftShift => {
+            on!(I64 i64, isa, |x, y| if (0..64).contains(&y) { x << (y & 63) } else { 0 });
+            on!(U64 u64, isa, |x, y| if y < 64 { x << (y & 63) } else { 0 });
+            // A negative count is a large one.
+            on!(I32 | U32 u32, isa, |x, y| if y < 32 { x << (y & 31) } else { 0 });
+        }
+        B::RightShift => {
+            // Shifts by all bits or more leave only the sign bit, and so do negative counts.
+            signed!(isa, |x, y| x >> (y as u64).min(63), |x, y| x >> (y as u32).min(31));
+            on!(U64 u64, isa, |x, y| if y < 64 { x >> (y & 63) } else { 0 });
+            on!(U32 u32, isa, |x, y| if y < 32 { x >> (y & 31) } else { 0 });
+        }
+        B::Gcd => {
+            on!(I64 i64, Plain, |x, y| gcd(x.unsigned_abs(), y.unsigned_abs()) as i64);
+            on!(U64 u64, Plain, |x, y| gcd(x, y));
+            on!(I32 i32, Plain, |x, y| {
+                gcd(u64::from(x.unsigned_abs()), u64::from(y.unsigned_abs())) as i32
+            });
+            on!(U32 u32, Plain, |x, y| gcd(u64::from(x), u64::from(y)) as u32);
+        }
     }
     Err(lacking(op.name(), dtype))
 }

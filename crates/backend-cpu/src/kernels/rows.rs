@@ -293,17 +293,7 @@ impl Compiler<'_> {
             _ if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) => {
                 builder.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
             }
-            instr @ (Instr::LoadAt { .. }
-            | Instr::Scalar(_)
-            | Instr::Arange { .. }
-            | Instr::Random { .. }
-            | Instr::Unary(..)
-            | Instr::Powi(..)
-            | Instr::Binary(..)
-            | Instr::Compare(..)
-            | Instr::Select(..)
-            | Instr::Cast(_)
-            | Instr::Fold(..)) => {
+            instr => {
                 let instr = instr.map_operands(|a| self.emit_row(builder, a, phase));
                 builder.push(instr, dtype)
             }
@@ -372,16 +362,7 @@ impl Compiler<'_> {
                 let operand = &self.kernel.operands[k as usize];
                 builder.load_at(k, operand, operand.layout.clone(), index, dtype)
             }
-            instr @ (Instr::Scalar(_)
-            | Instr::Arange { .. }
-            | Instr::Random { .. }
-            | Instr::Unary(..)
-            | Instr::Powi(..)
-            | Instr::Binary(..)
-            | Instr::Compare(..)
-            | Instr::Select(..)
-            | Instr::Cast(_)
-            | Instr::Fold(..)) => {
+            instr => {
                 let instr = instr.map_operands(|a| self.emit_full(builder, a, phase));
                 builder.push(instr, dtype)
             }

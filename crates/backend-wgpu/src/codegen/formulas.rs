@@ -2,7 +2,7 @@
 //! end in a dtype (`exp_f32`) are functions of the shader libraries.
 
 use tensor_core::{
-    BinaryOp, CompareOp, DType, RandomKind, ReduceOp, Result, UnaryOp,
+    BinaryOp, CompareOp, DType, RandomKind, ReduceOp, Result, UnaryDomain, UnaryOp,
     kernel::{Instr, Program, Reg},
 };
 
@@ -46,72 +46,58 @@ fn wrapped(dtype: DType, expression: String) -> String {
 
 /// A function of one value.
 pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
-    use UnaryOp as U;
-    let t = suffix(dtype);
-    if dtype.is_float() {
-        return Some(match op {
-            U::Neg => format!("-({x})"),
-            U::Abs => format!("abs({x})"),
-            U::Reciprocal => format!("({} / {x})", literal(dtype, 1)),
-            U::Floor => format!("floor({x})"),
-            U::Ceil => format!("ceil({x})"),
-            U::Trunc if t == "f64" => format!("trunc_f64({x})"),
-            U::Trunc => format!("trunc({x})"),
-            U::Round if t == "f32" => format!("round({x})"),
-            U::Round => format!("round_{t}({x})"),
-            U::IsNan => format!("is_nan_{t}({x})"),
-            U::IsInf => format!("is_inf_{t}({x})"),
-            U::Not => return None,
-            U::Sign
-            | U::Exp
-            | U::Expm1
-            | U::Log
-            | U::Log1p
-            | U::Sqrt
-            | U::Rsqrt
-            | U::Sin
-            | U::Cos
-            | U::Tan
-            | U::Tanh
-            | U::Sigmoid
-            | U::Relu
-            | U::Erf
-            | U::Ndtr
-            | U::Gaussian => format!("{}_{t}({x})", op.name()),
-        });
+    use UnaryDomain as D;
+    let (t, float) = (suffix(dtype), dtype.is_float());
+    match op.domain() {
+        D::Bits if dtype == DType::Bool => Some(format!("!({x})")),
+        D::Bits => (!float).then(|| wrapped(dtype, format!("~({x})"))),
+        D::Test if !float => Some("false".into()),
+        D::Test if op == UnaryOp::IsNan => Some(format!("is_nan_{t}({x})")),
+        D::Test => Some(format!("is_inf_{t}({x})")),
+        D::Rounding if !float => Some(x.into()),
+        D::Real | D::Rounding | D::Numbers if float => Some(unary_of_float(op, dtype, x)),
+        D::Real | D::Rounding => None,
+        D::Numbers => (dtype != DType::Bool).then(|| unary_of_integer(op, dtype, x)),
     }
-    let signed = dtype.is_signed();
+}
+
+/// A function of a float. WGSL has some of them itself; the others are functions of the shader libraries with
+/// the operation's name.
+fn unary_of_float(op: UnaryOp, dtype: DType, x: &str) -> String {
+    use UnaryOp as U;
+    let (t, name) = (suffix(dtype), op.name());
+    let in_wgsl = matches!(op, U::Abs | U::Floor | U::Ceil)
+        || op == U::Trunc && t != "f64"
+        || op == U::Round && t == "f32";
+    if op == U::Neg {
+        format!("-({x})")
+    } else if op == U::Reciprocal {
+        format!("({} / {x})", literal(dtype, 1))
+    } else if in_wgsl {
+        format!("{name}({x})")
+    } else {
+        format!("{name}_{t}({x})")
+    }
+}
+
+/// The negative, the sign, the positive part or the absolute value of an integer.
+fn unary_of_integer(op: UnaryOp, dtype: DType, x: &str) -> String {
+    use UnaryOp as U;
     let (zero, one) = (literal(dtype, 0), literal(dtype, 1));
-    Some(match op {
-        U::Not if dtype == DType::Bool => format!("!({x})"),
-        U::Not => wrapped(dtype, format!("~({x})")),
-        U::IsNan | U::IsInf => "false".into(),
-        U::Floor | U::Ceil | U::Round | U::Trunc => x.into(),
-        _ if dtype == DType::Bool => return None,
-        U::Neg => wrapped(dtype, format!("({zero} - {x})")),
-        U::Abs if signed => wrapped(dtype, format!("select({x}, {zero} - {x}, {x} < {zero})")),
-        U::Sign if signed => {
-            format!("select(select({zero}, {one}, {x} > {zero}), {}, {x} < {zero})", literal(dtype, -1))
-        }
-        U::Relu if signed => format!("select({x}, {zero}, {x} < {zero})"),
-        U::Abs | U::Relu => x.into(),
-        U::Sign => format!("select({zero}, {one}, {x} != {zero})"),
-        U::Exp
-        | U::Expm1
-        | U::Log
-        | U::Log1p
-        | U::Sqrt
-        | U::Rsqrt
-        | U::Reciprocal
-        | U::Sin
-        | U::Cos
-        | U::Tan
-        | U::Tanh
-        | U::Sigmoid
-        | U::Erf
-        | U::Ndtr
-        | U::Gaussian => return None,
-    })
+    if op == U::Neg {
+        wrapped(dtype, format!("({zero} - {x})"))
+    } else if op == U::Sign && dtype.is_signed() {
+        let below = literal(dtype, -1);
+        format!("select(select({zero}, {one}, {x} > {zero}), {below}, {x} < {zero})")
+    } else if op == U::Sign {
+        format!("select({zero}, {one}, {x} != {zero})")
+    } else if !dtype.is_signed() {
+        x.into()
+    } else if op == U::Relu {
+        format!("select({x}, {zero}, {x} < {zero})")
+    } else {
+        wrapped(dtype, format!("select({x}, {zero} - {x}, {x} < {zero})"))
+    }
 }
 
 /// A function of two values of one dtype.
@@ -123,15 +109,8 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
             B::Add | B::Or | B::Maximum => format!("({a} | {b})"),
             B::Mul | B::And | B::Minimum => format!("({a} & {b})"),
             B::Xor => format!("({a} != {b})"),
-            B::Sub
-            | B::Div
-            | B::FloorDiv
-            | B::Remainder
-            | B::Pow
-            | B::Atan2
-            | B::LeftShift
-            | B::RightShift
-            | B::Gcd => return None,
+            B::Sub | B::Div | B::FloorDiv | B::Remainder | B::Pow | B::Atan2 => return None,
+            B::LeftShift | B::RightShift | B::Gcd => return None,
         });
     }
     let float = dtype.is_float();

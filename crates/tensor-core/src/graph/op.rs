@@ -1,7 +1,12 @@
 //! [`Op`]: operations as data. Every node of the graph has one; all other operations are compositions.
 //! The scheduler, the gradient rules, the graph pictures and the kernels each match on it in one place.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    mem,
+    sync::Arc,
+};
 
 use smallvec::SmallVec;
 
@@ -13,7 +18,8 @@ use crate::{
         custom::CustomKernel,
         formula::Formula,
         operators::{
-            ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, RandomKind, ReduceOp, Refusal, ScatterOp, UnaryOp,
+            ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, NOTHING_READ, READS_BOTH, READS_INPUT,
+            RandomKind, ReduceOp, Refusal, ScatterOp, UnaryOp,
         },
     },
 };
@@ -248,22 +254,72 @@ pub struct Saved {
     pub results: u32,
 }
 
-/// The way in which an operation gets its results.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+/// An operation by the way in which it gets its results, with its parameters: see [`Op::class`].
+#[derive(Clone, Copy, Debug)]
+pub enum OpClass<'a> {
     /// A tensor in memory, which has its value from the start.
     Leaf,
-    /// Each element is a function of its position only: there are no inputs.
-    Generator,
-    /// Each element is a function of the inputs' elements at its position.
-    Elementwise,
-    /// Another view of the last input's buffer.
-    View,
+    /// Each element is a function of its position, and of the inputs' elements there.
+    Expression(Expression<'a>),
+    /// Another view of the last input's buffer, if strides can express it.
+    View(ViewOp<'a>),
     /// Several results.
-    Tuple,
-    /// One result by any other means: reduction, contraction, indexing, concatenation, or a copy from
-    /// another device.
-    Other,
+    Tuple(TupleOp<'a>),
+    /// One result by any other means.
+    Other(OtherOp<'a>),
+}
+
+/// An elementwise operation, of those that [`Op`] describes.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the variants are those of `Op`
+pub enum Expression<'a> {
+    Full(&'a Scalar),
+    Arange(&'a Progression),
+    Random(RandomKind),
+    Unary(UnaryOp),
+    Powi(i32),
+    Formula(Formula),
+    Binary(BinaryOp),
+    Compare(CompareOp),
+    Where,
+    Cast,
+}
+
+/// An operation that shows its input's elements in another order or shape, of those that [`Op`] describes.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the variants are those of `Op`
+pub enum ViewOp<'a> {
+    Reshape,
+    Permute(&'a [usize]),
+    Expand,
+    Slice { axis: usize, start: usize, step: isize },
+    Unfold { axis: usize, step: usize, dilation: usize },
+    Contiguous,
+    TupleElement { index: usize },
+}
+
+/// An operation with several results, of those that [`Op`] describes.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the variants are those of `Op`
+pub enum TupleOp<'a> {
+    Sort { axis: usize, descending: bool },
+    Custom(&'a Arc<dyn CustomOp>),
+    CustomKernel(&'a Arc<dyn CustomKernel>),
+}
+
+/// A reduction, a contraction, an operation at indices, a copy, of those that [`Op`] describes.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // the variants are those of `Op`
+pub enum OtherOp<'a> {
+    Concat { axis: usize },
+    Pad(&'a Padding),
+    Reduce { op: ReduceOp, axes: &'a [usize], keepdim: bool },
+    ArgReduce { op: ArgReduceOp, axis: usize, keepdim: bool },
+    Cumulative { op: CumulativeOp, axis: usize, reverse: bool },
+    Contract(&'a Subscripts),
+    Gather { axis: usize },
+    Scatter { op: ScatterOp, axis: usize },
+    ToDevice,
 }
 
 /// An operation's name as after `grad_fn=`: see [`Op::grad_name`].
@@ -325,13 +381,13 @@ impl Op {
 
     /// Whether there are several results: the node's elements have values, the node itself never does.
     pub fn is_tuple(&self) -> bool {
-        self.class() == Class::Tuple
+        matches!(self.class(), OpClass::Tuple(_))
     }
 
     /// Whether the output is computed element by element over one index space, and can therefore be
     /// fused.
     pub fn is_elementwise(&self) -> bool {
-        matches!(self.class(), Class::Generator | Class::Elementwise)
+        matches!(self.class(), OpClass::Expression(_))
     }
 
     /// Whether an element depends on its flat position, and so cannot be computed in a kernel over
@@ -342,44 +398,59 @@ impl Op {
 
     /// Whether there are no inputs.
     pub(crate) fn is_source(&self) -> bool {
-        matches!(self.class(), Class::Leaf | Class::Generator)
+        matches!(self, Op::Leaf | Op::Full(_) | Op::Arange(_) | Op::Random { .. })
     }
 
     /// Whether the output is another view of the last input's buffer, if strides can express it.
     pub fn is_view(&self) -> bool {
-        self.class() == Class::View
+        matches!(self.class(), OpClass::View(_))
     }
 
-    /// The class of the operation, from which the predicates above follow.
-    const fn class(&self) -> Class {
-        match self {
-            Op::Leaf => Class::Leaf,
-            Op::Full(_) | Op::Arange(_) | Op::Random { .. } => Class::Generator,
-            Op::Unary(_)
-            | Op::Powi(_)
-            | Op::Formula(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Where
-            | Op::Cast => Class::Elementwise,
-            Op::Reshape
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Slice { .. }
-            | Op::Unfold { .. }
-            | Op::Contiguous
-            | Op::TupleElement { .. } => Class::View,
-            Op::Sort { .. } | Op::Custom(_) | Op::CustomKernel(_) => Class::Tuple,
-            Op::Concat { .. }
-            | Op::Pad(_)
-            | Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Cumulative { .. }
-            | Op::Contract(_)
-            | Op::Gather { .. }
-            | Op::Scatter { .. }
-            | Op::ToDevice => Class::Other,
+    /// The class of the operation, from which the predicates above follow. Code that treats a class alike
+    /// matches on it instead of on all operations.
+    pub fn class(&self) -> OpClass<'_> {
+        use self::Expression as E;
+        use OpClass::{Expression, Other, Tuple, View};
+        use OtherOp as O;
+        use TupleOp as T;
+        use ViewOp as V;
+        match *self {
+            Op::Leaf => OpClass::Leaf,
+            Op::Full(ref value) => Expression(E::Full(value)),
+            Op::Arange(ref progression) => Expression(E::Arange(progression)),
+            Op::Random { kind, .. } => Expression(E::Random(kind)),
+            Op::Unary(op) => Expression(E::Unary(op)),
+            Op::Powi(n) => Expression(E::Powi(n)),
+            Op::Formula(formula) => Expression(E::Formula(formula)),
+            Op::Binary(op) => Expression(E::Binary(op)),
+            Op::Compare(op) => Expression(E::Compare(op)),
+            Op::Where => Expression(E::Where),
+            Op::Cast => Expression(E::Cast),
+            Op::Reshape => View(V::Reshape),
+            Op::Permute(ref axes) => View(V::Permute(axes)),
+            Op::Expand => View(V::Expand),
+            Op::Slice { axis, start, step } => View(V::Slice { axis, start, step }),
+            Op::Unfold { axis, step, dilation } => View(V::Unfold { axis, step, dilation }),
+            Op::Contiguous => View(V::Contiguous),
+            Op::TupleElement { index, .. } => View(V::TupleElement { index }),
+            Op::Sort { axis, descending } => Tuple(T::Sort { axis, descending }),
+            Op::Custom(ref op) => Tuple(T::Custom(op)),
+            Op::CustomKernel(ref kernel) => Tuple(T::CustomKernel(kernel)),
+            Op::Concat { axis } => Other(O::Concat { axis }),
+            Op::Pad(ref padding) => Other(O::Pad(padding)),
+            Op::Reduce { op, ref axes, keepdim } => Other(O::Reduce { op, axes, keepdim }),
+            Op::ArgReduce { op, axis, keepdim } => Other(O::ArgReduce { op, axis, keepdim }),
+            Op::Cumulative { op, axis, reverse } => Other(O::Cumulative { op, axis, reverse }),
+            Op::Contract(ref subscripts) => Other(O::Contract(subscripts)),
+            Op::Gather { axis, .. } => Other(O::Gather { axis }),
+            Op::Scatter { op, axis } => Other(O::Scatter { op, axis }),
+            Op::ToDevice => Other(O::ToDevice),
         }
+    }
+
+    /// A number of the variant, for keys of plans.
+    pub(crate) fn number(&self) -> u64 {
+        number_of(&mem::discriminant(self))
     }
 
     /// The tensors that this operation's gradient rule reads if the inputs in `wanted` (a bit each) need
@@ -388,77 +459,63 @@ impl Op {
         // The gradient of each factor of a product reads the other one.
         let others = (wanted & 1) << 1 | (wanted >> 1 & 1);
         use BinaryOp as B;
-        use UnaryOp as U;
-        let (inputs, results) = match self {
-            Op::Unary(op) => match op {
-                U::Exp | U::Sqrt | U::Rsqrt | U::Reciprocal | U::Tan | U::Relu => (0, 1),
-                U::Abs
-                | U::Expm1
-                | U::Log
-                | U::Log1p
-                | U::Sin
-                | U::Cos
-                | U::Tanh
-                | U::Sigmoid
-                | U::Erf
-                | U::Ndtr
-                | U::Gaussian => (1, 0),
-                U::Neg
-                | U::Sign
-                | U::Floor
-                | U::Ceil
-                | U::Round
-                | U::Trunc
-                | U::Not
-                | U::IsNan
-                | U::IsInf => (0, 0),
+        use Expression as E;
+        let (inputs, results) = match self.class() {
+            OpClass::Leaf | OpClass::View(_) => NOTHING_READ,
+            OpClass::Expression(expression) => match expression {
+                E::Unary(op) => op.saved(),
+                E::Powi(_) => READS_INPUT,
+                E::Formula(formula) => formula.saved(),
+                E::Binary(op) => match op {
+                    B::Mul => (others, 0),
+                    B::Div => (0b10, u32::from(wanted & 0b10 != 0)),
+                    B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, 0),
+                    B::Pow => (0b11, 1),
+                    B::Add | B::Sub | B::FloorDiv => NOTHING_READ,
+                    B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => NOTHING_READ,
+                },
+                E::Where => READS_INPUT,
+                E::Full(_) | E::Arange(_) | E::Random(_) | E::Compare(_) | E::Cast => NOTHING_READ,
             },
-            Op::Powi(_) => (1, 0),
-            Op::Formula(formula) => formula.saved(),
-            Op::Binary(op) => match op {
-                B::Mul => (others, 0),
-                B::Div => (0b10, u32::from(wanted & 0b10 != 0)),
-                B::Remainder | B::Maximum | B::Minimum | B::Atan2 => (0b11, 0),
-                B::Pow => (0b11, 1),
-                B::Add | B::Sub | B::FloorDiv => (0, 0),
-                B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => (0, 0),
+            OpClass::Tuple(tuple) => match tuple {
+                TupleOp::Sort { .. } => (0, 0b10),
+                TupleOp::Custom(op) => (u32::MAX, if op.reads_results() { u32::MAX } else { 0 }),
+                TupleOp::CustomKernel(_) => NOTHING_READ,
             },
-            Op::Where => (0b001, 0),
-            Op::Reduce { op, .. } => match op {
-                ReduceOp::Max | ReduceOp::Min => (1, 1),
-                ReduceOp::Prod => (1, 0),
-                ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All => (0, 0),
+            OpClass::Other(other) => match other {
+                OtherOp::Reduce { op, .. } => op.saved(),
+                OtherOp::Cumulative { op, .. } => match op {
+                    CumulativeOp::Prod | CumulativeOp::LogSumExp => READS_BOTH,
+                    CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => NOTHING_READ,
+                },
+                OtherOp::Contract(_) => (others, 0),
+                OtherOp::Gather { .. } | OtherOp::Scatter { .. } => (0b10, 0),
+                OtherOp::Concat { .. } | OtherOp::Pad(_) => NOTHING_READ,
+                OtherOp::ArgReduce { .. } | OtherOp::ToDevice => NOTHING_READ,
             },
-            Op::Cumulative { op, .. } => match op {
-                CumulativeOp::Prod | CumulativeOp::LogSumExp => (1, 1),
-                CumulativeOp::Sum | CumulativeOp::ArgMax | CumulativeOp::ArgMin => (0, 0),
-            },
-            Op::Contract(_) => (others, 0),
-            Op::Gather { .. } => (0b10, 0),
-            Op::Scatter { .. } => (0b10, 0),
-            Op::Sort { .. } => (0, 0b10),
-            Op::Custom(op) => (u32::MAX, if op.reads_results() { u32::MAX } else { 0 }),
-            Op::Leaf
-            | Op::Full(_)
-            | Op::Arange(_)
-            | Op::Random { .. }
-            | Op::Compare(_)
-            | Op::Cast
-            | Op::Reshape
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Slice { .. }
-            | Op::Unfold { .. }
-            | Op::Concat { .. }
-            | Op::Pad(_)
-            | Op::ArgReduce { .. }
-            | Op::Contiguous
-            | Op::ToDevice
-            | Op::CustomKernel(_)
-            | Op::TupleElement { .. } => (0, 0),
         };
         Saved { inputs, results }
     }
+}
+
+/// The number of an enum's variant, in the order of its declaration.
+pub(crate) fn number_of<T>(variant: &mem::Discriminant<T>) -> u64 {
+    /// The only word that is hashed.
+    struct Word(u64);
+    impl Hasher for Word {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0 = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        }
+        fn write_isize(&mut self, i: isize) {
+            self.0 = i as u64;
+        }
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+    let mut word = Word(0);
+    variant.hash(&mut word);
+    word.finish()
 }
 
 /// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes saturate at

@@ -1,6 +1,6 @@
 //! [`Formula`]: elementwise functions that are expanded into other instructions when a kernel is
-//! planned, so that no backend needs to know them. To add one, add a variant and its formula here, a
-//! method of `Tensor`, a gradient rule in `autograd` and a row in the table of operations.
+//! planned, so that no backend needs to know them. To add one, add a row to the table here, a method of
+//! `Tensor`, a gradient rule in `autograd` and a row in the table of operations.
 //!
 //! Each is computed in f32 or f64 (half types in f32, rounded once at the end). NaN in gives NaN out.
 
@@ -9,7 +9,7 @@
 use std::{
     cell::RefCell,
     f64::consts::{LN_2, LOG2_E, LOG10_E, PI, SQRT_2},
-    ops,
+    mem, ops,
 };
 
 mod bessel;
@@ -17,266 +17,150 @@ mod normal;
 
 use crate::{
     elements::dtype::DType,
+    graph::op::number_of,
     kernels::{
         kernel::{Instr, Program, Reg},
-        operators::{BinaryOp, CompareOp, UnaryOp},
+        operators::{BinaryOp, CompareOp, READS_BOTH, READS_INPUT, READS_RESULT, Reads, UnaryOp},
     },
 };
 
-/// An elementwise function composed of others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Formula {
+/// Declares the formulas as a table. A row has the variant and the name of the tensor method; what the
+/// gradient rule reads, and an upper bound of the number of instructions; and the formula.
+macro_rules! formulas {
+    ($($(#[$d:meta])* $variant:ident $name:literal ($reads:expr, $instrs:literal) |$x:ident| $value:expr;)*) => {
+        /// An elementwise function composed of others.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Formula {
+            $($(#[$d])* $variant,)*
+            /// The n-th derivative of digamma, n ≥ 1; ±∞ at 0, −1, −2 …
+            Polygamma(u8),
+        }
+
+        impl Formula {
+            /// All of them, with only the first three derivatives of digamma.
+            pub const ALL: &'static [Formula] = &[
+                $(Formula::$variant,)*
+                Formula::Polygamma(1),
+                Formula::Polygamma(2),
+                Formula::Polygamma(3),
+            ];
+
+            /// The name of the tensor method.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Formula::$variant => $name,)*
+                    Formula::Polygamma(_) => "polygamma",
+                }
+            }
+
+            /// The inputs and results that the gradient rule reads.
+            pub(crate) const fn saved(self) -> Reads {
+                match self {
+                    $(Formula::$variant => $reads,)*
+                    Formula::Polygamma(_) => READS_INPUT,
+                }
+            }
+
+            /// An upper bound of the number of instructions that the formula takes.
+            pub(crate) const fn instrs(self) -> usize {
+                match self {
+                    $(Formula::$variant => $instrs,)*
+                    Formula::Polygamma(0 | 1) => 100,
+                    Formula::Polygamma(_) => 250,
+                }
+            }
+
+            fn apply(self, x: Value<'_>) -> Value<'_> {
+                match self {
+                    $(Formula::$variant => {
+                        let $x = x;
+                        $value
+                    })*
+                    Formula::Polygamma(n) => polygamma(x, i32::from(n.max(1))),
+                }
+            }
+        }
+    };
+}
+
+formulas! {
     /// The arc sine in [−π/2, π/2]; NaN beyond ±1.
-    Asin,
+    Asin "asin" (READS_INPUT, 20) |x| x.atan2(((1.0 - x) * (x + 1.0)).sqrt());
     /// The arc cosine in [0, π]; NaN beyond ±1.
-    Acos,
+    Acos "acos" (READS_INPUT, 20) |x| ((1.0 - x) * (x + 1.0)).sqrt().atan2(x);
     /// The arc tangent in (−π/2, π/2).
-    Atan,
+    Atan "atan" (READS_INPUT, 5) |x| x.atan2(x.number(1.0));
     /// (eˣ − e⁻ˣ) / 2.
-    Sinh,
+    Sinh "sinh" (READS_INPUT, 32) |x| sinh(x);
     /// (eˣ + e⁻ˣ) / 2.
-    Cosh,
+    Cosh "cosh" (READS_INPUT, 32) |x| cosh(x);
     /// The inverse of sinh.
-    Asinh,
+    Asinh "asinh" (READS_INPUT, 32) |x| asinh(x);
     /// The inverse of cosh; NaN below 1.
-    Acosh,
+    Acosh "acosh" (READS_INPUT, 32) |x| acosh(x);
     /// The inverse of tanh; ±∞ at ±1, NaN beyond.
-    Atanh,
+    Atanh "atanh" (READS_INPUT, 32) |x| x.odd(|a| ((a * 2.0) / (1.0 - a)).log1p() * 0.5);
     /// 2ˣ.
-    Exp2,
+    Exp2 "exp2" (READS_RESULT, 5) |x| x.number(2.0).pow(x);
     /// log₂ x, exact at powers of 2.
-    Log2,
+    Log2 "log2" (READS_INPUT, 20) |x| x.log_to_base(2.0, LOG2_E);
     /// log₁₀ x, exact at powers of 10 that the dtype holds.
-    Log10,
+    Log10 "log10" (READS_INPUT, 20) |x| x.log_to_base(10.0, LOG10_E);
     /// sin(πx) / (πx), and 1 at 0.
-    Sinc,
+    Sinc "sinc" (READS_INPUT, 20) |x| x.eq(0.0).choose(x.number(1.0), x.sin_pi() / (x * PI));
     /// 1 − erf x, without cancellation for large x.
-    Erfc,
+    Erfc "erfc" (READS_INPUT, 80) |x| erfc(x);
     /// The inverse of erf; ±∞ at ±1, NaN beyond.
-    Erfinv,
+    Erfinv "erfinv" (READS_RESULT, 150) |x| erfinv(x);
     /// ln |Γ(x)|; ∞ at 0, −1, −2 …
-    Lgamma,
+    Lgamma "lgamma" (READS_INPUT, 150) |x| lgamma(x);
     /// The derivative of ln Γ; ∓∞ at ±0, NaN at −1, −2 …
-    Digamma,
-    /// The n-th derivative of digamma, n ≥ 1; ±∞ at 0, −1, −2 …
-    Polygamma(u8),
-    /// The modified Bessel function of the first kind of order 0 or 1, times e^(−|x|) if `scaled`.
-    Bessel {
-        /// Order 1 rather than 0.
-        first: bool,
-        /// Whether the factor e^(−|x|) is included.
-        scaled: bool,
-    },
+    Digamma "digamma" (READS_INPUT, 100) |x| digamma(x);
+    /// The modified Bessel function of the first kind I₀.
+    I0 "i0" (READS_INPUT, 130) |x| bessel(x, false, false);
+    /// The modified Bessel function of the first kind I₁.
+    I1 "i1" (READS_INPUT, 130) |x| bessel(x, true, false);
+    /// e^(−|x|)·I₀(x).
+    I0e "i0e" (READS_BOTH, 130) |x| bessel(x, false, true);
+    /// e^(−|x|)·I₁(x).
+    I1e "i1e" (READS_BOTH, 130) |x| bessel(x, true, true);
     /// e^(x²)·erfc x.
-    Erfcx,
+    Erfcx "erfcx" (READS_BOTH, 120) |x| normal::erfcx(x);
     /// ln Φ(x).
-    LogNdtr,
+    LogNdtr "log_ndtr" (READS_INPUT, 230) |x| normal::log_ndtr(x);
     /// The inverse of Φ; ∓∞ at 0 and 1, NaN beyond.
-    Ndtri,
-    /// The Bessel function of the first kind J of order 0 or 1.
-    BesselJ {
-        /// Order 1 rather than 0.
-        first: bool,
-    },
-    /// The Bessel function of the second kind Y of order 0 or 1; −∞ at 0, NaN below.
-    BesselY {
-        /// Order 1 rather than 0.
-        first: bool,
-    },
-    /// The modified Bessel function of the second kind K of order 0 or 1, times eˣ if `scaled`; ∞ at 0, NaN
-    /// below.
-    BesselK {
-        /// Order 1 rather than 0.
-        first: bool,
-        /// Whether the factor eˣ is included.
-        scaled: bool,
-    },
+    Ndtri "ndtri" (READS_RESULT, 120) |x| normal::ndtri(x);
+    /// The Bessel function of the first kind J₀.
+    J0 "bessel_j0" (READS_INPUT, 190) |x| bessel::j(x, false);
+    /// The Bessel function of the first kind J₁.
+    J1 "bessel_j1" (READS_INPUT, 190) |x| bessel::j(x, true);
+    /// The Bessel function of the second kind Y₀; −∞ at 0, NaN below.
+    Y0 "bessel_y0" (READS_INPUT, 260) |x| bessel::y(x, false);
+    /// The Bessel function of the second kind Y₁; −∞ at 0, NaN below.
+    Y1 "bessel_y1" (READS_INPUT, 260) |x| bessel::y(x, true);
+    /// The modified Bessel function of the second kind K₀; ∞ at 0, NaN below.
+    K0 "modified_bessel_k0" (READS_INPUT, 230) |x| bessel::k(x, false, false);
+    /// The modified Bessel function of the second kind K₁; ∞ at 0, NaN below.
+    K1 "modified_bessel_k1" (READS_INPUT, 230) |x| bessel::k(x, true, false);
+    /// eˣ·K₀(x).
+    K0e "scaled_modified_bessel_k0" (READS_BOTH, 230) |x| bessel::k(x, false, true);
+    /// eˣ·K₁(x).
+    K1e "scaled_modified_bessel_k1" (READS_BOTH, 230) |x| bessel::k(x, true, true);
     /// Airy's function Ai.
-    AiryAi,
+    AiryAi "airy_ai" (READS_INPUT, 260) |x| bessel::airy(x);
     /// x − tanh x, accurate near 0.
-    Tanhshrink,
+    Tanhshrink "tanhshrink" (READS_INPUT, 50) |x| tanhshrink(x);
     /// x / (1 + |x|).
-    Softsign,
+    Softsign "softsign" (READS_INPUT, 5) |x| x / (x.abs() + 1.0);
     /// ln(x / (1 − x)), accurate near ½; ∓∞ at 0 and 1, NaN beyond.
-    Logit,
+    Logit "logit" (READS_INPUT, 20) |x| logit(x);
 }
 
 impl Formula {
-    /// All of them, with only the first three derivatives of digamma.
-    pub const ALL: &'static [Formula] = &[
-        Formula::Asin,
-        Formula::Acos,
-        Formula::Atan,
-        Formula::Sinh,
-        Formula::Cosh,
-        Formula::Asinh,
-        Formula::Acosh,
-        Formula::Atanh,
-        Formula::Exp2,
-        Formula::Log2,
-        Formula::Log10,
-        Formula::Sinc,
-        Formula::Erfc,
-        Formula::Erfinv,
-        Formula::Lgamma,
-        Formula::Digamma,
-        Formula::Polygamma(1),
-        Formula::Polygamma(2),
-        Formula::Polygamma(3),
-        Formula::Bessel { first: false, scaled: false },
-        Formula::Bessel { first: true, scaled: false },
-        Formula::Bessel { first: false, scaled: true },
-        Formula::Bessel { first: true, scaled: true },
-        Formula::Erfcx,
-        Formula::LogNdtr,
-        Formula::Ndtri,
-        Formula::BesselJ { first: false },
-        Formula::BesselJ { first: true },
-        Formula::BesselY { first: false },
-        Formula::BesselY { first: true },
-        Formula::BesselK { first: false, scaled: false },
-        Formula::BesselK { first: true, scaled: false },
-        Formula::BesselK { first: false, scaled: true },
-        Formula::BesselK { first: true, scaled: true },
-        Formula::AiryAi,
-        Formula::Tanhshrink,
-        Formula::Softsign,
-        Formula::Logit,
-    ];
-
-    /// The name of the tensor method.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Formula::Asin => "asin",
-            Formula::Acos => "acos",
-            Formula::Atan => "atan",
-            Formula::Sinh => "sinh",
-            Formula::Cosh => "cosh",
-            Formula::Asinh => "asinh",
-            Formula::Acosh => "acosh",
-            Formula::Atanh => "atanh",
-            Formula::Exp2 => "exp2",
-            Formula::Log2 => "log2",
-            Formula::Log10 => "log10",
-            Formula::Sinc => "sinc",
-            Formula::Erfc => "erfc",
-            Formula::Erfinv => "erfinv",
-            Formula::Lgamma => "lgamma",
-            Formula::Digamma => "digamma",
-            Formula::Polygamma(_) => "polygamma",
-            Formula::Bessel { first: false, scaled: false } => "i0",
-            Formula::Bessel { first: true, scaled: false } => "i1",
-            Formula::Bessel { first: false, scaled: true } => "i0e",
-            Formula::Bessel { first: true, scaled: true } => "i1e",
-            Formula::Erfcx => "erfcx",
-            Formula::LogNdtr => "log_ndtr",
-            Formula::Ndtri => "ndtri",
-            Formula::BesselJ { first: false } => "bessel_j0",
-            Formula::BesselJ { first: true } => "bessel_j1",
-            Formula::BesselY { first: false } => "bessel_y0",
-            Formula::BesselY { first: true } => "bessel_y1",
-            Formula::BesselK { first: false, scaled: false } => "modified_bessel_k0",
-            Formula::BesselK { first: true, scaled: false } => "modified_bessel_k1",
-            Formula::BesselK { first: false, scaled: true } => "scaled_modified_bessel_k0",
-            Formula::BesselK { first: true, scaled: true } => "scaled_modified_bessel_k1",
-            Formula::AiryAi => "airy_ai",
-            Formula::Tanhshrink => "tanhshrink",
-            Formula::Softsign => "softsign",
-            Formula::Logit => "logit",
-        }
-    }
-
-    /// A distinct number for each function, for a plan's key.
-    pub(crate) const fn code(self) -> u64 {
-        match self {
-            Formula::Asin => 0,
-            Formula::Acos => 1,
-            Formula::Atan => 2,
-            Formula::Sinh => 3,
-            Formula::Cosh => 4,
-            Formula::Asinh => 5,
-            Formula::Acosh => 6,
-            Formula::Atanh => 7,
-            Formula::Exp2 => 8,
-            Formula::Log2 => 9,
-            Formula::Log10 => 10,
-            Formula::Erfc => 11,
-            Formula::Erfinv => 12,
-            Formula::Lgamma => 13,
-            Formula::Digamma => 14,
-            Formula::Sinc => 15,
-            Formula::Bessel { first, scaled } => 16 + first as u64 + 2 * scaled as u64,
-            Formula::Erfcx => 32,
-            Formula::LogNdtr => 34,
-            Formula::Ndtri => 35,
-            Formula::BesselJ { first } => 36 + first as u64,
-            Formula::BesselY { first } => 38 + first as u64,
-            Formula::BesselK { first, scaled } => 40 + first as u64 + 2 * scaled as u64,
-            Formula::AiryAi => 44,
-            Formula::Tanhshrink => 45,
-            Formula::Softsign => 46,
-            Formula::Logit => 47,
-            Formula::Polygamma(n) => 256 + n as u64,
-        }
-    }
-
-    /// The inputs and results that the gradient rule reads, as two bit sets.
-    pub(crate) const fn saved(self) -> (u32, u32) {
-        match self {
-            Formula::Exp2 | Formula::Erfinv | Formula::Ndtri => (0, 1),
-            // The derivatives of the scaled functions contain the functions themselves.
-            Formula::Bessel { scaled: true, .. } | Formula::Erfcx | Formula::BesselK { scaled: true, .. } => {
-                (1, 1)
-            }
-            Formula::Asin
-            | Formula::Acos
-            | Formula::Atan
-            | Formula::Sinh
-            | Formula::Cosh
-            | Formula::Asinh
-            | Formula::Acosh
-            | Formula::Atanh
-            | Formula::Log2
-            | Formula::Log10
-            | Formula::Sinc
-            | Formula::Erfc
-            | Formula::Lgamma
-            | Formula::Digamma
-            | Formula::Polygamma(_)
-            | Formula::Bessel { scaled: false, .. }
-            | Formula::LogNdtr
-            | Formula::BesselJ { .. }
-            | Formula::BesselY { .. }
-            | Formula::BesselK { scaled: false, .. }
-            | Formula::AiryAi
-            | Formula::Tanhshrink
-            | Formula::Softsign
-            | Formula::Logit => (1, 0),
-        }
-    }
-
-    /// An upper bound of the number of instructions that the formula takes.
-    pub(crate) const fn instrs(self) -> usize {
-        match self {
-            Formula::Atan | Formula::Exp2 | Formula::Softsign => 5,
-            Formula::Asin
-            | Formula::Acos
-            | Formula::Log2
-            | Formula::Log10
-            | Formula::Sinc
-            | Formula::Logit => 20,
-            Formula::Sinh | Formula::Cosh | Formula::Asinh | Formula::Acosh | Formula::Atanh => 32,
-            Formula::Tanhshrink => 50,
-            Formula::Erfc => 80,
-            Formula::Digamma | Formula::Polygamma(0 | 1) => 100,
-            Formula::Polygamma(_) => 250,
-            Formula::Bessel { .. } => 130,
-            Formula::Erfinv | Formula::Lgamma => 150,
-            Formula::Erfcx | Formula::Ndtri => 120,
-            Formula::LogNdtr | Formula::BesselK { .. } => 230,
-            Formula::BesselJ { .. } => 190,
-            Formula::BesselY { .. } | Formula::AiryAi => 260,
-        }
+    /// A number that no other function has, for keys of plans.
+    pub(crate) fn number(self) -> u64 {
+        let order = if let Formula::Polygamma(n) = self { u64::from(n) } else { 0 };
+        number_of(&mem::discriminant(&self)) | order << 8
     }
 
     /// Writes the instructions for the argument `x` of dtype `dtype` through `emit`, which returns the
@@ -285,62 +169,43 @@ impl Formula {
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let writer = Writer { emit: RefCell::new(emit), dtype: wide };
         let x = if dtype == wide { x } else { writer.emit(Instr::Cast(x), wide) };
-        let result = self.of(Value { writer: &writer, reg: x });
+        let result = self.apply(Value { writer: &writer, reg: x });
         if dtype == wide { result.reg } else { writer.emit(Instr::Cast(result.reg), dtype) }
     }
+}
 
-    fn of(self, x: Value<'_>) -> Value<'_> {
-        match self {
-            Formula::Asin => x.atan2(((1.0 - x) * (x + 1.0)).sqrt()),
-            Formula::Acos => ((1.0 - x) * (x + 1.0)).sqrt().atan2(x),
-            Formula::Atan => x.atan2(x.number(1.0)),
-            Formula::Sinh => x.odd(|a| {
-                let e = a.expm1();
-                // e^(a/2) is multiplied in twice: eᵃ may overflow where half of it does not.
-                let half = (a * 0.5).exp();
-                a.gt(40.0).choose((half * 0.5) * half, (e + e / (e + 1.0)) * 0.5)
-            }),
-            Formula::Cosh => {
-                let half = (x.abs() * 0.5).exp();
-                (half * 0.5) * half + (x.number(0.5) / half) / half
-            }
-            Formula::Asinh => x.odd(|a| {
-                let square = a * a;
-                let near = (a + square / ((square + 1.0).sqrt() + 1.0)).log1p();
-                a.gt(x.large()).choose(a.log() + LN_2, near)
-            }),
-            Formula::Acosh => {
-                let t = x - 1.0;
-                x.gt(x.large()).choose(x.log() + LN_2, (t + (t * (t + 2.0)).sqrt()).log1p())
-            }
-            Formula::Atanh => x.odd(|a| ((a * 2.0) / (1.0 - a)).log1p() * 0.5),
-            Formula::Exp2 => x.number(2.0).pow(x),
-            Formula::Log2 => x.log_to_base(2.0, LOG2_E),
-            Formula::Log10 => x.log_to_base(10.0, LOG10_E),
-            Formula::Sinc => x.eq(0.0).choose(x.number(1.0), x.sin_pi() / (x * PI)),
-            Formula::Erfc => erfc(x),
-            Formula::Erfinv => erfinv(x),
-            Formula::Lgamma => lgamma(x),
-            Formula::Digamma => digamma(x),
-            Formula::Polygamma(n) => polygamma(x, i32::from(n.max(1))),
-            Formula::Bessel { first, scaled } => bessel(x, first, scaled),
-            Formula::Erfcx => normal::erfcx(x),
-            Formula::LogNdtr => normal::log_ndtr(x),
-            Formula::Ndtri => normal::ndtri(x),
-            Formula::BesselJ { first } => bessel::j(x, first),
-            Formula::BesselY { first } => bessel::y(x, first),
-            Formula::BesselK { first, scaled } => bessel::k(x, first, scaled),
-            Formula::AiryAi => bessel::airy(x),
-            Formula::Tanhshrink => tanhshrink(x),
-            Formula::Softsign => x / (x.abs() + 1.0),
-            Formula::Logit => {
-                // Both differences are exact or nearly so: near ½ they cancel without a rounding error.
-                let near = ((x * 2.0 - 1.0) / (1.0 - x)).log1p();
-                let far = x.log() - (-x).log1p();
-                (x - 0.5).abs().lt(0.2).choose(near, far)
-            }
-        }
-    }
+fn sinh(x: Value<'_>) -> Value<'_> {
+    x.odd(|a| {
+        let e = a.expm1();
+        // e^(a/2) is multiplied in twice: eᵃ may overflow where half of it does not.
+        let half = (a * 0.5).exp();
+        a.gt(40.0).choose((half * 0.5) * half, (e + e / (e + 1.0)) * 0.5)
+    })
+}
+
+fn cosh(x: Value<'_>) -> Value<'_> {
+    let half = (x.abs() * 0.5).exp();
+    (half * 0.5) * half + (x.number(0.5) / half) / half
+}
+
+fn asinh(x: Value<'_>) -> Value<'_> {
+    x.odd(|a| {
+        let square = a * a;
+        let near = (a + square / ((square + 1.0).sqrt() + 1.0)).log1p();
+        a.gt(x.large()).choose(a.log() + LN_2, near)
+    })
+}
+
+fn acosh(x: Value<'_>) -> Value<'_> {
+    let t = x - 1.0;
+    x.gt(x.large()).choose(x.log() + LN_2, (t + (t * (t + 2.0)).sqrt()).log1p())
+}
+
+/// Both differences are exact or nearly so: near ½ they cancel without a rounding error.
+fn logit(x: Value<'_>) -> Value<'_> {
+    let near = ((x * 2.0 - 1.0) / (1.0 - x)).log1p();
+    let far = x.log() - (-x).log1p();
+    (x - 0.5).abs().lt(0.2).choose(near, far)
 }
 
 /// Up to 2, x minus a convergent of Lambert's continued fraction tanh x = x / (1 + x²/(3 + x²/(5 + …))),

@@ -119,19 +119,8 @@ impl Instr {
 
     /// The input that the instruction reads.
     pub fn input(&self) -> Option<u16> {
-        match *self {
-            Instr::Load(k) | Instr::LoadAt { input: k, .. } => Some(k),
-            Instr::Scalar(_)
-            | Instr::Arange { .. }
-            | Instr::Random { .. }
-            | Instr::Unary(..)
-            | Instr::Powi(..)
-            | Instr::Binary(..)
-            | Instr::Compare(..)
-            | Instr::Select(..)
-            | Instr::Cast(_)
-            | Instr::Fold(..) => None,
-        }
+        let (Instr::Load(k) | Instr::LoadAt { input: k, .. }) = *self else { return None };
+        Some(k)
     }
 
     /// The registers that the instruction reads.
@@ -482,19 +471,49 @@ pub enum Body {
     Custom(Arc<dyn CustomKernel>),
 }
 
+/// The computation of a kernel by what its operands are read by, with its parts: see [`Body::class`].
+#[derive(Clone, Copy, Debug)]
+pub enum BodyClass<'a> {
+    /// A program of the operands at each position.
+    Program(&'a Program),
+    /// The products of two operands, with a program of their sums.
+    Contract(Option<&'a Program>),
+    /// A search, a running value or a sort along an axis of the operand.
+    Along(usize),
+    /// Elements of operand 0 at the indices in operand 1, along an axis.
+    Gather(usize),
+    /// Elements of operand 2 that go to the indices in operand 1, along an axis.
+    Scatter(usize),
+    /// A copy of regions.
+    Copy,
+    /// An operation of another crate.
+    Custom,
+}
+
 impl Body {
+    /// The class of the computation. Code that treats a class alike matches on it instead of on all bodies.
+    pub fn class(&self) -> BodyClass<'_> {
+        match self {
+            Body::Map(program) | Body::Reduce { program, .. } | Body::Rows { program, .. } => {
+                BodyClass::Program(program)
+            }
+            Body::Contract(epilogue) => BodyClass::Contract(epilogue.as_ref()),
+            Body::ArgReduce { axis, .. } | Body::Cumulative { axis, .. } => BodyClass::Along(*axis),
+            Body::ArgSort { axis, .. } => BodyClass::Along(*axis),
+            Body::Gather { axis } => BodyClass::Gather(*axis),
+            Body::Scatter { axis, .. } => BodyClass::Scatter(*axis),
+            Body::Copy { .. } => BodyClass::Copy,
+            Body::Custom(_) => BodyClass::Custom,
+        }
+    }
+
     /// The elementwise program, if the body has one.
     pub fn program(&self) -> Option<&Program> {
-        match self {
-            Body::Map(program) | Body::Reduce { program, .. } | Body::Rows { program, .. } => Some(program),
-            Body::Contract(epilogue) => epilogue.as_ref(),
-            Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Gather { .. }
-            | Body::Scatter { .. }
-            | Body::Copy { .. }
-            | Body::Custom(_) => None,
+        match self.class() {
+            BodyClass::Program(program) => Some(program),
+            BodyClass::Contract(epilogue) => epilogue,
+            BodyClass::Along(_) | BodyClass::Gather(_) | BodyClass::Scatter(_) => None,
+            BodyClass::Copy | BodyClass::Custom => None,
         }
     }
 }
@@ -716,22 +735,16 @@ impl Kernel {
 
     /// For each operand, whether output `o` depends on it.
     pub(crate) fn operands_of(&self, o: usize) -> Vec<bool> {
-        match &self.body {
-            Body::Map(program) | Body::Rows { program, .. } => program.inputs_of(o),
-            Body::Contract(Some(program)) => {
+        match self.body.class() {
+            BodyClass::Program(program) => program.inputs_of(o),
+            BodyClass::Contract(Some(program)) => {
                 let read = program.inputs_of(o);
                 let sums = read.first().copied().unwrap_or(true);
                 [sums, sums].into_iter().chain(read.into_iter().skip(1)).collect()
             }
-            Body::Reduce { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(None)
-            | Body::Gather { .. }
-            | Body::Scatter { .. }
-            | Body::Copy { .. }
-            | Body::Custom(_) => vec![true; self.operands.len()],
+            BodyClass::Contract(None) | BodyClass::Along(_) => vec![true; self.operands.len()],
+            BodyClass::Gather(_) | BodyClass::Scatter(_) => vec![true; self.operands.len()],
+            BodyClass::Copy | BodyClass::Custom => vec![true; self.operands.len()],
         }
     }
 
@@ -760,50 +773,28 @@ impl Kernel {
 
     /// Whether it only copies one operand, in blocks or not, into its output.
     pub fn is_copy(&self) -> bool {
-        match &self.body {
-            Body::Map(program) => {
-                program.instrs[..] == [Instr::Load(0)]
-                    && program.outputs[..] == [0]
-                    && self.operands.len() == 1
-            }
-            Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(_)
-            | Body::Gather { .. }
-            | Body::Scatter { .. }
-            | Body::Copy { .. }
-            | Body::Custom(_) => false,
-        }
+        let Body::Map(program) = &self.body else { return false };
+        program.instrs[..] == [Instr::Load(0)] && program.outputs[..] == [0] && self.operands.len() == 1
     }
 
     /// The operands that are read or, in a scatter, written at indices. The indices are operand 1 of a
     /// gather or a scatter, and registers of a program.
     pub fn indexed_operands(&self) -> SmallVec<[IndexedOperand; 1]> {
-        match &self.body {
-            Body::Gather { axis } => {
-                let table = self.operands.first().map(|table| table.layout.shape()[*axis]);
-                table.map(|size| IndexedOperand { operand: 0, axis: *axis, size }).into_iter().collect()
+        match self.body.class() {
+            BodyClass::Gather(axis) => {
+                let table = self.operands.first().map(|table| table.layout.shape()[axis]);
+                table.map(|size| IndexedOperand { operand: 0, axis, size }).into_iter().collect()
             }
-            Body::Scatter { axis, .. } => {
-                SmallVec::from_iter([IndexedOperand { operand: 0, axis: *axis, size: self.space[*axis] }])
+            BodyClass::Scatter(axis) => {
+                SmallVec::from_iter([IndexedOperand { operand: 0, axis, size: self.space[axis] }])
             }
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(_)
-            | Body::Copy { .. }
-            | Body::Custom(_) => {
+            BodyClass::Program(_) | BodyClass::Contract(_) => {
                 let of = |(operand, read): (usize, &Operand)| {
                     read.indexed.map(|IndexedAxis { axis, size, .. }| IndexedOperand { operand, axis, size })
                 };
                 self.operands.iter().enumerate().filter_map(of).collect()
             }
+            BodyClass::Along(_) | BodyClass::Copy | BodyClass::Custom => SmallVec::new(),
         }
     }
 
@@ -817,41 +808,29 @@ impl Kernel {
         if self.is_framed() {
             return None;
         }
-        match &self.body {
-            Body::Map(_) | Body::Reduce { .. } | Body::Contract(_) | Body::Gather { .. } => {}
-            Body::Rows { row_axes, .. } if axis + row_axes < self.space.rank() => {}
-            Body::ArgReduce { axis: along, .. }
-            | Body::Cumulative { axis: along, .. }
-            | Body::ArgSort { axis: along, .. }
-                if axis != *along => {}
-            Body::Scatter { .. } => {}
-            Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Copy { .. }
-            | Body::Custom(_) => return None,
+        match self.body.class() {
+            BodyClass::Along(along) if axis == along => return None,
+            BodyClass::Copy | BodyClass::Custom => return None,
+            BodyClass::Program(_) | BodyClass::Contract(_) | BodyClass::Along(_) => {}
+            BodyClass::Gather(_) | BodyClass::Scatter(_) => {}
+        }
+        if let Body::Rows { row_axes, .. } = &self.body
+            && axis + row_axes >= self.space.rank()
+        {
+            return None;
         }
         let mut part = self.clone();
         for (k, operand) in part.operands.iter_mut().enumerate() {
-            let (from, to) = match self.body {
-                Body::Gather { axis: along } if along == axis && k == 0 => continue,
-                Body::Scatter { axis: along, .. } if along == axis && k > 0 => continue,
+            let (from, to) = match self.body.class() {
+                BodyClass::Gather(along) if along == axis && k == 0 => continue,
+                BodyClass::Scatter(along) if along == axis && k > 0 => continue,
                 // The source may end before the base does.
-                Body::Scatter { .. } => {
+                BodyClass::Scatter(_) => {
                     let reach = operand.layout.shape()[axis];
                     (start.min(reach), (start + len).min(reach))
                 }
-                Body::Map(_)
-                | Body::Reduce { .. }
-                | Body::Rows { .. }
-                | Body::ArgReduce { .. }
-                | Body::Cumulative { .. }
-                | Body::ArgSort { .. }
-                | Body::Contract(_)
-                | Body::Gather { .. }
-                | Body::Copy { .. }
-                | Body::Custom(_) => (start, start + len),
+                BodyClass::Program(_) | BodyClass::Contract(_) | BodyClass::Along(_) => (start, start + len),
+                BodyClass::Gather(_) | BodyClass::Copy | BodyClass::Custom => (start, start + len),
             };
             operand.layout = operand.layout.slice(axis, from, to - from, 1);
         }
@@ -876,16 +855,13 @@ impl Kernel {
         };
         let mut uniform: Vec<bool> = Vec::with_capacity(program.instrs.len());
         for instr in &program.instrs {
+            let all = |instr: &Instr| instr.operands().iter().all(|&r| uniform[r as usize]);
             uniform.push(match instr {
                 Instr::Load(k) => steady(&self.operands[*k as usize].layout),
                 Instr::Scalar(_) | Instr::Fold(..) => true,
                 Instr::Arange { .. } | Instr::Random { .. } => false,
-                Instr::Unary(..)
-                | Instr::Powi(..)
-                | Instr::Binary(..)
-                | Instr::Compare(..)
-                | Instr::Select(..)
-                | Instr::Cast(_) => instr.operands().iter().all(|&r| uniform[r as usize]),
+                Instr::Unary(..) | Instr::Powi(..) | Instr::Binary(..) | Instr::Compare(..) => all(instr),
+                Instr::Select(..) | Instr::Cast(_) => all(instr),
                 Instr::LoadAt { input, index } => {
                     uniform[*index as usize] && steady(&self.operands[*input as usize].layout)
                 }

@@ -17,7 +17,7 @@ use crate::{
     elements::dtype::DType,
     kernels::{
         custom::{self, CustomKernel},
-        kernel::{Body, Instr, Kernel, Launch, Operand, Output, Program, Reg},
+        kernel::{Body, BodyClass, Instr, Kernel, Launch, Operand, Output, Program, Reg},
         layout::Layout,
         operators::UnaryOp,
         storage::Storage,
@@ -110,34 +110,17 @@ impl Check<'_> {
             self.that(found == dtype, || format!("input {k} is read as {dtype} and holds {found}"))?;
             let elements = operand.format.as_ref().map(|format| format.elements(storage.numel()));
             self.within(&operand.reach(), elements.unwrap_or(storage.numel()), || format!("input {k}"))?;
-            let decodes = match &kernel.body {
-                Body::Contract(_) => k < 2,
-                Body::Gather { .. } => k == 0,
-                Body::Map(_) => kernel.is_copy(),
-                Body::Reduce { .. }
-                | Body::Rows { .. }
-                | Body::ArgReduce { .. }
-                | Body::Cumulative { .. }
-                | Body::ArgSort { .. }
-                | Body::Scatter { .. }
-                | Body::Copy { .. }
-                | Body::Custom(_) => false,
+            let decodes = match kernel.body.class() {
+                BodyClass::Contract(_) => k < 2,
+                BodyClass::Gather(_) => k == 0,
+                BodyClass::Program(_) => kernel.is_copy(),
+                BodyClass::Along(_) | BodyClass::Scatter(_) | BodyClass::Copy | BodyClass::Custom => false,
             };
             self.that(operand.format.is_none() || operand.dtype.is_float() && decodes, || {
                 format!("input {k} is in blocks, which this kernel does not read")
             })?;
             self.over_space(k, &operand.layout)?;
-            let takes = match &kernel.body {
-                Body::Map(_) | Body::Reduce { .. } | Body::Rows { .. } => true,
-                Body::ArgReduce { .. }
-                | Body::Cumulative { .. }
-                | Body::ArgSort { .. }
-                | Body::Contract(_)
-                | Body::Gather { .. }
-                | Body::Scatter { .. }
-                | Body::Copy { .. }
-                | Body::Custom(_) => false,
-            };
+            let takes = matches!(kernel.body.class(), BodyClass::Program(_));
             self.that(takes || operand.indexed.is_none(), || {
                 format!("input {k} has an axis of its own, and the kernel no program that reads along it")
             })?;
@@ -172,21 +155,14 @@ impl Check<'_> {
             shape.rank() == space.rank()
                 && (0..shape.rank()).all(|axis| shape[axis] == space[axis] || fit(axis))
         };
-        let holds = match &self.launch.kernel.body {
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(_) => fits(&|_| false),
-            Body::Gather { axis } => fits(&|a| k == 0 && (a == *axis || space.contains(&0))),
-            Body::Scatter { axis, .. } => {
-                fits(&|a| k > 0 && (a == *axis || shape[a] <= space[a] || shape.contains(&0)))
+        let holds = match self.launch.kernel.body.class() {
+            BodyClass::Program(_) | BodyClass::Along(_) | BodyClass::Contract(_) => fits(&|_| false),
+            BodyClass::Gather(axis) => fits(&|a| k == 0 && (a == axis || space.contains(&0))),
+            BodyClass::Scatter(axis) => {
+                fits(&|a| k > 0 && (a == axis || shape[a] <= space[a] || shape.contains(&0)))
             }
             // The region has the operand's shape; see `copy`.
-            Body::Copy { .. } => true,
-            Body::Custom(_) => true,
+            BodyClass::Copy | BodyClass::Custom => true,
         };
         self.that(holds, || format!("input {k} is of shape {shape}, and the kernel of {space}"))
     }

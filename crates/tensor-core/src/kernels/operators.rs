@@ -17,108 +17,188 @@ macro_rules! names {
             }
         }
     };
+    // A table: each row ends with what is known about the variant.
+    ($(#[$m:meta])* $v:vis enum $name:ident: $facts:ty {
+        $($(#[$d:meta])* $variant:ident => $text:literal, $row:expr;)*
+    }) => {
+        names! { $(#[$m])* $v enum $name { $($(#[$d])* $variant => $text,)* } }
+        impl $name {
+            const fn facts(self) -> $facts {
+                match self { $($name::$variant => $row,)* }
+            }
+        }
+    };
 }
+
+/// The dtypes for which a function of one tensor exists, and that of its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnaryDomain {
+    /// A function of real numbers: floats only.
+    Real,
+    /// A function of numbers: floats and integers.
+    Numbers,
+    /// A rounding to integers, which changes no integer.
+    Rounding,
+    /// A test of floats, with a result of bool; false for all others.
+    Test,
+    /// A function of bits: bool and integers.
+    Bits,
+}
+
+/// The dtypes for which a function of two tensors exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinaryDomain {
+    /// Every dtype, where bool counts as 0 and 1.
+    All,
+    /// A function of real numbers: all others are cast to floats first.
+    Real,
+    /// All except bool.
+    Numbers,
+    /// Bool and integers.
+    Bits,
+    /// Integers except bool.
+    Integers,
+}
+
+/// The narrow types that may lack the result of a function of theirs, computed in a wider type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaves {
+    None,
+    Integers,
+    Floats,
+    All,
+}
+
+impl Leaves {
+    const fn has(self, dtype: DType) -> bool {
+        match self {
+            Leaves::None => false,
+            Leaves::Integers => !dtype.is_float(),
+            Leaves::Floats => dtype.is_float(),
+            Leaves::All => true,
+        }
+    }
+}
+
+/// The inputs and the results that a gradient rule reads, a bit for each.
+pub(crate) type Reads = (u32, u32);
+pub(crate) const NOTHING_READ: Reads = (0, 0);
+pub(crate) const READS_INPUT: Reads = (1, 0);
+pub(crate) const READS_RESULT: Reads = (0, 1);
+pub(crate) const READS_BOTH: Reads = (1, 1);
+
+/// What is known about a function of one tensor: its domain, the narrow types that lack some of its results,
+/// the cost of computing it again, in additions, and what its gradient reads.
+struct UnaryFacts(UnaryDomain, Leaves, u32, Reads);
+
+/// What is known about a function of two tensors: its domain, the narrow types that lack some of its
+/// results, and the cost of computing it again, in additions.
+struct BinaryFacts(BinaryDomain, Leaves, u32);
+
+/// What is known about a reduction: whether a narrow type may lack its result, and what its gradient reads.
+struct ReduceFacts(bool, Reads);
 
 names! {
     /// Elementwise functions of one tensor. NaN in gives NaN out, except for `Sign`; formulas are for
     /// real x.
-    pub enum UnaryOp {
+    pub enum UnaryOp: UnaryFacts {
         /// −x; wraps for integers.
-        Neg => "neg",
+        Neg => "neg", UnaryFacts(UnaryDomain::Numbers, Leaves::Integers, 1, NOTHING_READ);
         /// |x|; wraps for integers.
-        Abs => "abs",
+        Abs => "abs", UnaryFacts(UnaryDomain::Numbers, Leaves::Integers, 1, READS_INPUT);
         /// −1, 0 or 1 by the sign of x; 0 for both zeros and for NaN.
-        Sign => "sign",
+        Sign => "sign", UnaryFacts(UnaryDomain::Numbers, Leaves::None, 1, NOTHING_READ);
         /// eˣ.
-        Exp => "exp",
+        Exp => "exp", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_RESULT);
         /// eˣ − 1, accurate near 0.
-        Expm1 => "expm1",
+        Expm1 => "expm1", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// ln x; −∞ at 0, NaN below.
-        Log => "log",
+        Log => "log", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// ln(1 + x), accurate near 0.
-        Log1p => "log1p",
+        Log1p => "log1p", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// √x; NaN below 0.
-        Sqrt => "sqrt",
+        Sqrt => "sqrt", UnaryFacts(UnaryDomain::Real, Leaves::All, 3, READS_RESULT);
         /// 1 / √x.
-        Rsqrt => "rsqrt",
+        Rsqrt => "rsqrt", UnaryFacts(UnaryDomain::Real, Leaves::All, 3, READS_RESULT);
         /// 1 / x.
-        Reciprocal => "reciprocal",
+        Reciprocal => "reciprocal", UnaryFacts(UnaryDomain::Real, Leaves::All, 3, READS_RESULT);
         /// sin x, radians.
-        Sin => "sin",
+        Sin => "sin", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// cos x, radians.
-        Cos => "cos",
+        Cos => "cos", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// tan x, radians.
-        Tan => "tan",
+        Tan => "tan", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_RESULT);
         /// tanh x.
-        Tanh => "tanh",
+        Tanh => "tanh", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// 1 / (1 + e⁻ˣ).
-        Sigmoid => "sigmoid",
+        Sigmoid => "sigmoid", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// max(x, 0); NaN for NaN, −0 for −0.
-        Relu => "relu",
+        Relu => "relu", UnaryFacts(UnaryDomain::Numbers, Leaves::None, 1, READS_RESULT);
         /// The error function, 2/√π ∫₀ˣ e^(−t²) dt.
-        Erf => "erf",
+        Erf => "erf", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// The standard normal distribution function Φ(x), accurate in the lower tail.
-        Ndtr => "ndtr",
+        Ndtr => "ndtr", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// e^(−x²/2).
-        Gaussian => "gaussian",
+        Gaussian => "gaussian", UnaryFacts(UnaryDomain::Real, Leaves::All, 6, READS_INPUT);
         /// The greatest integer ≤ x.
-        Floor => "floor",
+        Floor => "floor", UnaryFacts(UnaryDomain::Rounding, Leaves::None, 1, NOTHING_READ);
         /// The least integer ≥ x.
-        Ceil => "ceil",
+        Ceil => "ceil", UnaryFacts(UnaryDomain::Rounding, Leaves::None, 1, NOTHING_READ);
         /// The nearest integer, halves to even.
-        Round => "round",
+        Round => "round", UnaryFacts(UnaryDomain::Rounding, Leaves::None, 1, NOTHING_READ);
         /// x truncated toward zero.
-        Trunc => "trunc",
+        Trunc => "trunc", UnaryFacts(UnaryDomain::Rounding, Leaves::None, 1, NOTHING_READ);
         /// Logical not of a bool, bitwise not of an integer.
-        Not => "not",
+        Not => "not", UnaryFacts(UnaryDomain::Bits, Leaves::Integers, 1, NOTHING_READ);
         /// Whether x is NaN; gives bool.
-        IsNan => "isnan",
+        IsNan => "isnan", UnaryFacts(UnaryDomain::Test, Leaves::None, 1, NOTHING_READ);
         /// Whether x is +∞ or −∞; gives bool.
-        IsInf => "isinf",
+        IsInf => "isinf", UnaryFacts(UnaryDomain::Test, Leaves::None, 1, NOTHING_READ);
     }
 }
 
 names! {
     /// Elementwise functions of two tensors of one dtype, broadcast together.
-    pub enum BinaryOp {
+    pub enum BinaryOp: BinaryFacts {
         /// a + b; integers wrap. Logical or for bool.
-        Add => "add",
+        Add => "add", BinaryFacts(BinaryDomain::All, Leaves::All, 1);
         /// a − b; integers wrap. Not for bool.
-        Sub => "sub",
+        Sub => "sub", BinaryFacts(BinaryDomain::Numbers, Leaves::All, 1);
         /// a · b; integers wrap. Logical and for bool.
-        Mul => "mul",
+        Mul => "mul", BinaryFacts(BinaryDomain::All, Leaves::All, 1);
         /// a / b, floats only (the method converts integers to floats first).
-        Div => "div",
+        Div => "div", BinaryFacts(BinaryDomain::Real, Leaves::All, 2);
         /// ⌊a / b⌋ of the exact quotient, as in Python and PyTorch: (a − r) / b rounded to an integer,
         /// with r the remainder below; so 1.0 by 0.1 is 9, and −5 by ∞ is −1. For b = 0, floats give a /
         /// b and integers 0.
-        FloorDiv => "floor_divide",
+        FloorDiv => "floor_divide", BinaryFacts(BinaryDomain::Numbers, Leaves::All, 6);
         /// a − b·⌊a / b⌋: the remainder of truncating division, which is exact, plus b if that remainder
         /// is nonzero and its sign differs from b's. For b = 0, floats give NaN and integers 0.
-        Remainder => "remainder",
+        Remainder => "remainder", BinaryFacts(BinaryDomain::Numbers, Leaves::Floats, 6);
         /// aᵇ as IEEE `pow`; a negative base with an integral exponent is defined. For integers a negative
         /// exponent gives 0 except for bases 1 and −1, and products wrap.
-        Pow => "pow",
+        Pow => "pow", BinaryFacts(BinaryDomain::Numbers, Leaves::All, 6);
         /// The greater; NaN if either is NaN.
-        Maximum => "maximum",
+        Maximum => "maximum", BinaryFacts(BinaryDomain::All, Leaves::None, 1);
         /// The lesser; NaN if either is NaN.
-        Minimum => "minimum",
+        Minimum => "minimum", BinaryFacts(BinaryDomain::All, Leaves::None, 1);
         /// The angle of the point (b, a), in (−π, π].
-        Atan2 => "atan2",
+        Atan2 => "atan2", BinaryFacts(BinaryDomain::Real, Leaves::All, 6);
         /// Logical or bitwise and (bool and integers).
-        And => "bitwise_and",
+        And => "bitwise_and", BinaryFacts(BinaryDomain::Bits, Leaves::None, 1);
         /// Logical or bitwise or (bool and integers).
-        Or => "bitwise_or",
+        Or => "bitwise_or", BinaryFacts(BinaryDomain::Bits, Leaves::None, 1);
         /// Logical or bitwise exclusive or (bool and integers).
-        Xor => "bitwise_xor",
+        Xor => "bitwise_xor", BinaryFacts(BinaryDomain::Bits, Leaves::None, 1);
         /// a · 2ᵇ for integers; bits beyond the dtype are lost. 0 if b is negative or at least the bits
         /// of the dtype.
-        LeftShift => "bitwise_left_shift",
+        LeftShift => "bitwise_left_shift", BinaryFacts(BinaryDomain::Integers, Leaves::All, 1);
         /// ⌊a / 2ᵇ⌋ for integers. If b is negative or at least the bits of the dtype: 0, or −1 for
         /// negative a.
-        RightShift => "bitwise_right_shift",
-        /// The greatest common divisor of integers, not negative; |b| for b and 0.
-        Gcd => "gcd",
+        RightShift => "bitwise_right_shift", BinaryFacts(BinaryDomain::Integers, Leaves::None, 1);
+        /// The greatest common divisor of integers, not negative; |b| for b and 0. In i8 that of −128 and 0
+        /// is 128.
+        Gcd => "gcd", BinaryFacts(BinaryDomain::Integers, Leaves::All, 6);
     }
 }
 
@@ -142,21 +222,21 @@ names! {
 
 names! {
     /// Reductions along axes. `Max` and `Min` propagate NaN.
-    pub enum ReduceOp {
+    pub enum ReduceOp: ReduceFacts {
         /// Σx; 0 for no elements.
-        Sum => "sum",
+        Sum => "sum", ReduceFacts(true, NOTHING_READ);
         /// Σx / n; NaN for no elements. Floats only.
-        Mean => "mean",
+        Mean => "mean", ReduceFacts(true, NOTHING_READ);
         /// Πx; 1 for no elements.
-        Prod => "prod",
+        Prod => "prod", ReduceFacts(true, READS_INPUT);
         /// The greatest.
-        Max => "max",
+        Max => "max", ReduceFacts(false, READS_BOTH);
         /// The least.
-        Min => "min",
+        Min => "min", ReduceFacts(false, READS_BOTH);
         /// Whether any is true; bool only.
-        Any => "any",
+        Any => "any", ReduceFacts(false, NOTHING_READ);
         /// Whether all are true; bool only.
-        All => "all",
+        All => "all", ReduceFacts(false, NOTHING_READ);
     }
 }
 
@@ -259,144 +339,70 @@ impl Refusal {
 }
 
 impl UnaryOp {
+    /// The dtypes for which it exists.
+    pub const fn domain(self) -> UnaryDomain {
+        self.facts().0
+    }
+
     /// Whether a result for a narrow type, computed in the wider one, may be a number that the narrow
     /// type lacks.
     pub(crate) const fn leaves(self, dtype: DType) -> bool {
-        match self {
-            // The least integer has no negative, and unsigned ones have none at all.
-            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not => !dtype.is_float(),
-            UnaryOp::Sign
-            | UnaryOp::Relu
-            | UnaryOp::Floor
-            | UnaryOp::Ceil
-            | UnaryOp::Round
-            | UnaryOp::Trunc
-            | UnaryOp::IsNan
-            | UnaryOp::IsInf => false,
-            UnaryOp::Sqrt
-            | UnaryOp::Rsqrt
-            | UnaryOp::Reciprocal
-            | UnaryOp::Exp
-            | UnaryOp::Expm1
-            | UnaryOp::Log
-            | UnaryOp::Log1p
-            | UnaryOp::Sin
-            | UnaryOp::Cos
-            | UnaryOp::Tan
-            | UnaryOp::Tanh
-            | UnaryOp::Sigmoid
-            | UnaryOp::Erf
-            | UnaryOp::Ndtr
-            | UnaryOp::Gaussian => true,
-        }
+        self.facts().1.has(dtype)
     }
 
     /// The relative cost of computing it again, in additions.
     pub(crate) const fn cost(self) -> u32 {
-        match self {
-            UnaryOp::Neg
-            | UnaryOp::Abs
-            | UnaryOp::Sign
-            | UnaryOp::Relu
-            | UnaryOp::Floor
-            | UnaryOp::Ceil
-            | UnaryOp::Round
-            | UnaryOp::Trunc
-            | UnaryOp::Not
-            | UnaryOp::IsNan
-            | UnaryOp::IsInf => 1,
-            UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::Reciprocal => 3,
-            UnaryOp::Exp
-            | UnaryOp::Expm1
-            | UnaryOp::Log
-            | UnaryOp::Log1p
-            | UnaryOp::Sin
-            | UnaryOp::Cos
-            | UnaryOp::Tan
-            | UnaryOp::Tanh
-            | UnaryOp::Sigmoid
-            | UnaryOp::Erf
-            | UnaryOp::Ndtr
-            | UnaryOp::Gaussian => 6,
+        self.facts().2
+    }
+
+    /// What its gradient rule reads.
+    pub(crate) const fn saved(self) -> Reads {
+        self.facts().3
+    }
+
+    /// The dtype of the result for a tensor of dtype `dtype`.
+    pub(crate) const fn result_dtype(self, dtype: DType) -> DType {
+        match self.domain() {
+            UnaryDomain::Test => DType::Bool,
+            UnaryDomain::Real | UnaryDomain::Numbers | UnaryDomain::Rounding | UnaryDomain::Bits => dtype,
         }
     }
 }
 
 impl BinaryOp {
+    /// The dtypes for which it exists.
+    pub const fn domain(self) -> BinaryDomain {
+        self.facts().0
+    }
+
     /// Whether a result for a narrow type, computed in the wider one, may be a number that the narrow
     /// type lacks.
     pub(crate) const fn leaves(self, dtype: DType) -> bool {
-        match self {
-            BinaryOp::Maximum
-            | BinaryOp::Minimum
-            | BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::RightShift => false,
-            BinaryOp::Remainder => dtype.is_float(),
-            BinaryOp::Add
-            | BinaryOp::Sub
-            | BinaryOp::Mul
-            | BinaryOp::Div
-            | BinaryOp::FloorDiv
-            | BinaryOp::Pow
-            | BinaryOp::Atan2
-            | BinaryOp::LeftShift
-            // In i8 the greatest common divisor of −128 and 0 is 128.
-            | BinaryOp::Gcd => true,
-        }
-    }
-
-    /// Whether it is defined on bits or on integers only: floats lack it, and it has no gradient.
-    pub const fn is_integral(self) -> bool {
-        matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) || self.is_of_numbers()
-    }
-
-    /// Whether it is defined on integers but not on bool.
-    const fn is_of_numbers(self) -> bool {
-        matches!(self, BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd)
-    }
-
-    /// Whether the operation exists for a dtype, and advice for the error if not.
-    pub(crate) const fn fits(self, dtype: DType) -> (bool, &'static str) {
-        if self.is_of_numbers() {
-            return (dtype.is_int(), "integers are needed; cast with .to_dtype(DType::I32)");
-        }
-        match self {
-            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
-                (!dtype.is_float(), "bool or integers are needed; compare first, or cast")
-            }
-            BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => (
-                !dtype.is_bool(),
-                "bool has no such operation; cast with .to_dtype(DType::I32), or use logical ones",
-            ),
-            BinaryOp::Add
-            | BinaryOp::Mul
-            | BinaryOp::Div
-            | BinaryOp::Maximum
-            | BinaryOp::Minimum
-            | BinaryOp::Atan2
-            | BinaryOp::LeftShift
-            | BinaryOp::RightShift
-            | BinaryOp::Gcd => (true, ""),
-        }
+        self.facts().1.has(dtype)
     }
 
     /// The relative cost of computing it again, in additions.
     pub(crate) const fn cost(self) -> u32 {
-        match self {
-            BinaryOp::Add
-            | BinaryOp::Sub
-            | BinaryOp::Mul
-            | BinaryOp::Maximum
-            | BinaryOp::Minimum
-            | BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::LeftShift
-            | BinaryOp::RightShift => 1,
-            BinaryOp::Div => 2,
-            BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Gcd => 6,
+        self.facts().2
+    }
+
+    /// Whether it is defined on bits or on integers only: floats lack it, and it has no gradient.
+    pub const fn is_integral(self) -> bool {
+        matches!(self.domain(), BinaryDomain::Bits | BinaryDomain::Integers)
+    }
+
+    /// Whether the operation exists for a dtype, and advice for the error if not.
+    pub(crate) const fn fits(self, dtype: DType) -> (bool, &'static str) {
+        match self.domain() {
+            BinaryDomain::All | BinaryDomain::Real => (true, ""),
+            BinaryDomain::Numbers => (
+                !dtype.is_bool(),
+                "bool has no such operation; cast with .to_dtype(DType::I32), or use logical ones",
+            ),
+            BinaryDomain::Bits => (!dtype.is_float(), "bool or integers are needed; compare first, or cast"),
+            BinaryDomain::Integers => {
+                (dtype.is_int(), "integers are needed; cast with .to_dtype(DType::I32)")
+            }
         }
     }
 }
@@ -405,14 +411,11 @@ impl ReduceOp {
     /// Whether a result for a narrow type, computed in the wider one, may be a number that the narrow
     /// type lacks.
     pub(crate) const fn leaves(self) -> bool {
-        match self {
-            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod => true,
-            ReduceOp::Max | ReduceOp::Min | ReduceOp::Any | ReduceOp::All => false,
-        }
+        self.facts().0
     }
-}
 
-/// The dtype of `op` applied to a tensor of dtype `dtype`.
-pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
-    if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype }
+    /// What its gradient rule reads.
+    pub(crate) const fn saved(self) -> Reads {
+        self.facts().1
+    }
 }

@@ -263,35 +263,17 @@ fn where_not(program: &Program, ranges: &[Option<Range>], c: Reg, b: Reg) -> Opt
 
 fn of_unary(op: UnaryOp, a: Option<Range>) -> Option<Range> {
     let a = a?;
-    match op {
-        UnaryOp::Neg => Some(Range::new(-a.high, -a.low)),
-        UnaryOp::Abs if a.low >= 0 => Some(Range::new(a.low, a.high)),
-        UnaryOp::Abs => Some(Range::new(0, a.high.max(-a.low))),
-        UnaryOp::Sign => Some(Range::new(-1, 1)),
-        UnaryOp::Relu => Some(Range::new(a.low.max(0), a.high.max(0))),
-        // Functions of floats, and those that tell nothing about an integer's bounds.
-        UnaryOp::Exp
-        | UnaryOp::Expm1
-        | UnaryOp::Log
-        | UnaryOp::Log1p
-        | UnaryOp::Sqrt
-        | UnaryOp::Rsqrt
-        | UnaryOp::Reciprocal
-        | UnaryOp::Sin
-        | UnaryOp::Cos
-        | UnaryOp::Tan
-        | UnaryOp::Tanh
-        | UnaryOp::Sigmoid
-        | UnaryOp::Erf
-        | UnaryOp::Ndtr
-        | UnaryOp::Gaussian
-        | UnaryOp::Floor
-        | UnaryOp::Ceil
-        | UnaryOp::Round
-        | UnaryOp::Trunc
-        | UnaryOp::Not
-        | UnaryOp::IsNan
-        | UnaryOp::IsInf => None,
+    // The others are functions of floats, or tell nothing about an integer's bounds.
+    if op == UnaryOp::Neg {
+        Some(Range::new(-a.high, -a.low))
+    } else if op == UnaryOp::Abs {
+        Some(if a.low >= 0 { a } else { Range::new(0, a.high.max(-a.low)) })
+    } else if op == UnaryOp::Sign {
+        Some(Range::new(-1, 1))
+    } else if op == UnaryOp::Relu {
+        Some(Range::new(a.low.max(0), a.high.max(0)))
+    } else {
+        None
     }
 }
 
@@ -331,17 +313,9 @@ fn of_binary(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Option<Range> {
             };
             Some(Range::new(0, most))
         }
-        BinaryOp::Div
-        | BinaryOp::FloorDiv
-        | BinaryOp::Remainder
-        | BinaryOp::Pow
-        | BinaryOp::Atan2
-        | BinaryOp::And
-        | BinaryOp::Or
-        | BinaryOp::Xor
-        | BinaryOp::LeftShift
-        | BinaryOp::RightShift
-        | BinaryOp::Gcd => None,
+        BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 => None,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Gcd => None,
+        BinaryOp::LeftShift | BinaryOp::RightShift => None,
     }
 }
 

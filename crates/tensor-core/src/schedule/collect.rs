@@ -16,7 +16,7 @@ use crate::{
     base::sync::lock,
     graph::{
         node::{Inputs, Node, Value},
-        op::Op,
+        op::{Expression, Op, OpClass, OtherOp, Subscripts, TupleOp, ViewOp},
     },
     kernels::{blocks, custom, layout::Layout, operators::Refusal},
     schedule::recompute::{RECOMPUTE_LIMIT_IN_MAPS, own_cost},
@@ -525,85 +525,82 @@ pub(super) fn write_layout(key: &mut Vec<u64>, layout: &Layout) {
 /// Appends an operation to a key, with those parameters that affect the plan. The upper six bytes of its
 /// first word are `rest`.
 pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
-    let mut word = |code: u64, kind: u64| key.push(code | kind << 8 | rest);
-    match op {
-        Op::Leaf => word(0, 0),
-        Op::Full(_) => word(1, 0),
-        Op::Arange(_) => word(2, 0),
-        Op::Random { kind, .. } => word(3, *kind as u64),
-        Op::Unary(op) => word(4, *op as u64),
-        Op::Powi(n) => {
-            word(5, 0);
-            key.push(*n as u64);
+    use Expression as E;
+    use OtherOp as O;
+    let first = key.len();
+    key.push(0);
+    let mut put = |numbers: &[usize]| key.extend(numbers.iter().map(|&n| n as u64));
+    // The function of an operation that has several, and its flag.
+    let kind = match op.class() {
+        OpClass::Leaf => 0,
+        OpClass::Expression(expression) => match expression {
+            E::Random(kind) => kind as u64,
+            E::Unary(op) => op as u64,
+            E::Binary(op) => op as u64,
+            E::Compare(op) => op as u64,
+            E::Powi(n) => {
+                key.push(n as u64);
+                0
+            }
+            E::Formula(formula) => {
+                key.push(formula.number());
+                0
+            }
+            E::Full(_) | E::Arange(_) | E::Where | E::Cast => 0,
+        },
+        OpClass::View(view) => {
+            match view {
+                ViewOp::Permute(axes) => put(axes),
+                ViewOp::Slice { axis, start, step } => put(&[axis, start, step as usize]),
+                ViewOp::Unfold { axis, step, dilation } => put(&[axis, step, dilation]),
+                ViewOp::TupleElement { index } => put(&[index]),
+                ViewOp::Reshape | ViewOp::Expand | ViewOp::Contiguous => {}
+            }
+            0
         }
-        Op::Formula(formula) => {
-            word(29, 0);
-            key.push(formula.code());
+        OpClass::Tuple(TupleOp::Sort { axis, descending }) => {
+            put(&[axis]);
+            u64::from(descending)
         }
-        Op::Binary(op) => word(6, *op as u64),
-        Op::Compare(op) => word(7, *op as u64),
-        Op::Where => word(8, 0),
-        Op::Cast => word(9, 0),
-        Op::Reshape => word(10, 0),
-        Op::Permute(axes) => {
-            word(11, 0);
-            key.extend(axes.iter().map(|&a| a as u64));
-        }
-        Op::Expand => word(12, 0),
-        Op::Slice { axis, start, step } => {
-            word(13, 0);
-            key.extend([*axis as u64, *start as u64, *step as u64]);
-        }
-        Op::Concat { axis } => {
-            word(14, 0);
-            key.push(*axis as u64);
-        }
-        Op::Pad(padding) => {
-            word(15, 0);
-            key.extend(padding.before.iter().chain(&padding.interior).map(|&v| v as u64));
-        }
-        Op::Reduce { op, axes, keepdim } => {
-            word(16, *op as u64 | u64::from(*keepdim) << 7);
-            key.push(axes.len() as u64);
-            key.extend(axes.iter().map(|&a| a as u64));
-        }
-        Op::ArgReduce { op, axis, keepdim } => {
-            word(17, *op as u64 | u64::from(*keepdim) << 7);
-            key.push(*axis as u64);
-        }
-        Op::Contract(subscripts) => {
-            word(18, 0);
-            let lists = [&subscripts.lhs, &subscripts.rhs, &subscripts.out];
-            key.extend(lists.iter().map(|list| list.len() as u64));
-            key.extend(lists.iter().flat_map(|list| list.iter().map(|&label| u64::from(label))));
-        }
-        Op::Unfold { axis, step, dilation } => {
-            word(26, 0);
-            key.extend([*axis as u64, *step as u64, *dilation as u64]);
-        }
-        Op::Gather { axis, .. } => {
-            word(19, 0);
-            key.push(*axis as u64);
-        }
-        Op::Scatter { op, axis } => {
-            word(20, *op as u64);
-            key.push(*axis as u64);
-        }
-        Op::ToDevice => word(21, 0),
-        Op::Custom(_) => word(22, 0),
-        Op::Contiguous => word(27, 0),
-        Op::CustomKernel(kernel) => {
-            word(28, 0);
+        OpClass::Tuple(TupleOp::Custom(_)) => 0,
+        OpClass::Tuple(TupleOp::CustomKernel(kernel)) => {
             custom::write_key(key, kernel.as_ref());
+            0
         }
-        Op::Cumulative { op, axis, reverse } => {
-            word(23, *op as u64 | u64::from(*reverse) << 7);
-            key.push(*axis as u64);
-        }
-        Op::Sort { axis, descending } => {
-            word(24, u64::from(*descending));
-            key.push(*axis as u64);
-        }
-        Op::TupleElement { index, .. } => word(25, *index as u64),
-    }
+        OpClass::Other(other) => match other {
+            O::Reduce { op, axes, keepdim } => {
+                put(&[axes.len()]);
+                put(axes);
+                op as u64 | u64::from(keepdim) << 7
+            }
+            O::ArgReduce { op, axis, keepdim } => {
+                put(&[axis]);
+                op as u64 | u64::from(keepdim) << 7
+            }
+            O::Cumulative { op, axis, reverse } => {
+                put(&[axis]);
+                op as u64 | u64::from(reverse) << 7
+            }
+            O::Scatter { op, axis } => {
+                put(&[axis]);
+                op as u64
+            }
+            O::Concat { axis } | O::Gather { axis } => {
+                put(&[axis]);
+                0
+            }
+            O::Pad(padding) => {
+                put(&padding.before);
+                put(&padding.interior);
+                0
+            }
+            O::Contract(Subscripts { lhs, rhs, out }) => {
+                put(&[lhs.len(), rhs.len(), out.len()]);
+                key.extend([lhs, rhs, out].into_iter().flatten().map(|&label| u64::from(label)));
+                0
+            }
+            O::ToDevice => 0,
+        },
+    };
+    key[first] = op.number() | kind << 8 | rest;
 }

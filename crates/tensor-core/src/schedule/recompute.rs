@@ -2,7 +2,7 @@
 //! (`plan/materialise.rs`), and for nodes outside of an evaluation (`collect.rs`).
 
 use crate::{
-    graph::op::Op,
+    graph::op::{Expression, Op, OpClass},
     kernels::kernel::{POWI_COST, RANDOM_COST},
 };
 
@@ -12,36 +12,17 @@ pub(super) const RECOMPUTE_LIMIT: u32 = 5;
 /// The same bound if all readers are elementwise over one shape, and will mostly be in one kernel.
 pub(super) const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
-/// The relative cost of computing an elementwise operation again, in additions.
+/// The relative cost of computing an elementwise operation again, in additions; 0 for others, which are
+/// never inlined.
 pub(super) fn own_cost(op: &Op) -> u32 {
-    match op {
-        Op::Unary(op) => op.cost(),
-        Op::Binary(op) => op.cost(),
-        Op::Random { .. } => RANDOM_COST,
-        Op::Powi(_) => POWI_COST,
-        Op::Formula(formula) => formula.instrs() as u32,
-        Op::Arange(_) | Op::Compare(_) | Op::Where | Op::Cast => 1,
-        // These are not elementwise and are never inlined.
-        Op::Leaf
-        | Op::Full(_)
-        | Op::Reshape
-        | Op::Permute(_)
-        | Op::Expand
-        | Op::Slice { .. }
-        | Op::Unfold { .. }
-        | Op::Concat { .. }
-        | Op::Pad(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::Sort { .. }
-        | Op::Contract(_)
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::Contiguous
-        | Op::ToDevice
-        | Op::Custom(_)
-        | Op::CustomKernel(_)
-        | Op::TupleElement { .. } => 0,
+    let OpClass::Expression(expression) = op.class() else { return 0 };
+    match expression {
+        Expression::Unary(op) => op.cost(),
+        Expression::Binary(op) => op.cost(),
+        Expression::Random(_) => RANDOM_COST,
+        Expression::Powi(_) => POWI_COST,
+        Expression::Formula(formula) => formula.instrs() as u32,
+        Expression::Arange(_) | Expression::Compare(_) | Expression::Where | Expression::Cast => 1,
+        Expression::Full(_) => 0,
     }
 }

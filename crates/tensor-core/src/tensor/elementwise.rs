@@ -23,7 +23,7 @@ use crate::{
     },
     kernels::{
         formula::Formula,
-        operators::{BinaryOp, CompareOp, UnaryOp, unary_dtype},
+        operators::{BinaryDomain, BinaryOp, CompareOp, UnaryDomain, UnaryOp},
     },
     tensor::autocast,
 };
@@ -39,36 +39,13 @@ impl Tensor {
             return wide.unary(op);
         }
         let dtype = self.dtype();
-        let keeps = match op {
-            U::Sign if dtype == DType::Bool => return self.clone(),
-            U::Neg | U::Abs | U::Sign | U::Relu => dtype != DType::Bool,
-            U::Floor | U::Ceil | U::Round | U::Trunc if !dtype.is_float() => return self.clone(),
-            U::Not if dtype.is_float() => {
-                let cast = self.cast_unchecked(DType::Bool);
-                return cast.unary(op);
-            }
-            U::Not => true,
-            U::Exp
-            | U::Expm1
-            | U::Log
-            | U::Log1p
-            | U::Sqrt
-            | U::Rsqrt
-            | U::Reciprocal
-            | U::Sin
-            | U::Cos
-            | U::Tan
-            | U::Tanh
-            | U::Sigmoid
-            | U::Erf
-            | U::Ndtr
-            | U::Gaussian
-            | U::Floor
-            | U::Ceil
-            | U::Round
-            | U::Trunc
-            | U::IsNan
-            | U::IsInf => dtype.is_float(),
+        let keeps = match op.domain() {
+            UnaryDomain::Numbers if op == U::Sign && dtype == DType::Bool => return self.clone(),
+            UnaryDomain::Numbers => dtype != DType::Bool,
+            UnaryDomain::Rounding if !dtype.is_float() => return self.clone(),
+            UnaryDomain::Bits if dtype.is_float() => return self.cast_unchecked(DType::Bool).unary(op),
+            UnaryDomain::Bits => true,
+            UnaryDomain::Real | UnaryDomain::Rounding | UnaryDomain::Test => dtype.is_float(),
         };
         if !keeps {
             return self.cast_unchecked(self.device().float_dtype()).unary(op);
@@ -80,7 +57,7 @@ impl Tensor {
                 self.clone()
             };
         }
-        Tensor::build(Op::Unary(op), self.shape().clone(), unary_dtype(op, dtype), &[self])
+        Tensor::build(Op::Unary(op), self.shape().clone(), op.result_dtype(dtype), &[self])
     }
 
     /// An elementwise function of two tensors, broadcast, in their promoted dtype.
@@ -96,7 +73,7 @@ impl Tensor {
         let ([lhs, rhs], []) = cast.tensors();
         let dtype = promoted(lhs, rhs);
         check_binary(op, dtype)?;
-        let is_real = matches!(op, BinaryOp::Div | BinaryOp::Atan2);
+        let is_real = op.domain() == BinaryDomain::Real;
         let dtype = if is_real && !dtype.is_float() { self.device().float_dtype() } else { dtype };
         if lhs.dtype() == dtype && rhs.dtype() == dtype {
             return Ok(Tensor::build(Op::Binary(op), shape, dtype, &[lhs, rhs]));
@@ -121,32 +98,16 @@ impl Tensor {
             return wide.with_scalar(op, scalar, flipped);
         }
         let mut dtype = self.promoted_with(scalar);
-        if matches!(op, BinaryOp::Div | BinaryOp::Atan2) && !dtype.is_float() {
+        if op.domain() == BinaryDomain::Real && !dtype.is_float() {
             dtype = self.device().float_dtype();
         }
-        if dtype == DType::Bool {
-            // Both are bool.
-            match op {
-                // b¹ is b, and b⁰ is true.
-                BinaryOp::Pow if !flipped => {
-                    return if scalar.as_bool() { self.clone() } else { self.full_like(true) };
-                }
-                BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => {
-                    dtype = DType::I32
-                }
-                BinaryOp::Add
-                | BinaryOp::Mul
-                | BinaryOp::Div
-                | BinaryOp::Maximum
-                | BinaryOp::Minimum
-                | BinaryOp::Atan2
-                | BinaryOp::And
-                | BinaryOp::Or
-                | BinaryOp::Xor
-                | BinaryOp::LeftShift
-                | BinaryOp::RightShift
-                | BinaryOp::Gcd => {}
+        // Then both are bool.
+        if dtype == DType::Bool && op.domain() == BinaryDomain::Numbers {
+            // b¹ is b, and b⁰ is true.
+            if op == BinaryOp::Pow && !flipped {
+                return if scalar.as_bool() { self.clone() } else { self.full_like(true) };
             }
+            dtype = DType::I32;
         }
         let this = self.cast_unchecked(dtype);
         // Half types are computed in f32, and so is a number beside them.
@@ -365,26 +326,26 @@ impl Tensor {
     /// I₀(x), the modified Bessel function of the first kind of order 0: Σ (x²/4)ᵏ / k!². `torch.special.i0`.
     #[track_caller]
     pub fn i0(&self) -> Tensor {
-        self.formula(Formula::Bessel { first: false, scaled: false })
+        self.formula(Formula::I0)
     }
 
     /// I₁(x), the modified Bessel function of the first kind of order 1: x/2 · Σ (x²/4)ᵏ / (k!·(k + 1)!).
     /// `torch.special.i1`.
     #[track_caller]
     pub fn i1(&self) -> Tensor {
-        self.formula(Formula::Bessel { first: true, scaled: false })
+        self.formula(Formula::I1)
     }
 
     /// e^(−|x|)·I₀(x), which does not overflow: [`Tensor::i0`] scaled. `torch.special.i0e`.
     #[track_caller]
     pub fn i0e(&self) -> Tensor {
-        self.formula(Formula::Bessel { first: false, scaled: true })
+        self.formula(Formula::I0e)
     }
 
     /// e^(−|x|)·I₁(x), which does not overflow: [`Tensor::i1`] scaled. `torch.special.i1e`.
     #[track_caller]
     pub fn i1e(&self) -> Tensor {
-        self.formula(Formula::Bessel { first: true, scaled: true })
+        self.formula(Formula::I1e)
     }
 
     /// xᵖ. A small integral `p` is computed by repeated multiplication.

@@ -24,25 +24,25 @@ formulas! {
     /// The inverse of [`Tensor::ndtr`]: ∓∞ at 0 and 1, NaN outside [0, 1]. `torch.special.ndtri`.
     ndtri = Formula::Ndtri;
     /// J₀(x), the Bessel function of the first kind of order 0. `torch.special.bessel_j0`.
-    bessel_j0 = Formula::BesselJ { first: false };
+    bessel_j0 = Formula::J0;
     /// J₁(x), the Bessel function of the first kind of order 1. `torch.special.bessel_j1`.
-    bessel_j1 = Formula::BesselJ { first: true };
+    bessel_j1 = Formula::J1;
     /// Y₀(x), the Bessel function of the second kind of order 0: −∞ at 0, NaN for negative x.
     /// `torch.special.bessel_y0`.
-    bessel_y0 = Formula::BesselY { first: false };
+    bessel_y0 = Formula::Y0;
     /// Y₁(x), the Bessel function of the second kind of order 1: −∞ at 0, NaN for negative x.
     /// `torch.special.bessel_y1`.
-    bessel_y1 = Formula::BesselY { first: true };
+    bessel_y1 = Formula::Y1;
     /// K₀(x), the modified Bessel function of the second kind of order 0: ∞ at 0, NaN for negative x.
     /// `torch.special.modified_bessel_k0`.
-    modified_bessel_k0 = Formula::BesselK { first: false, scaled: false };
+    modified_bessel_k0 = Formula::K0;
     /// K₁(x), the modified Bessel function of the second kind of order 1: ∞ at 0, NaN for negative x.
     /// `torch.special.modified_bessel_k1`.
-    modified_bessel_k1 = Formula::BesselK { first: true, scaled: false };
+    modified_bessel_k1 = Formula::K1;
     /// eˣ·K₀(x), which does not underflow for large x. `torch.special.scaled_modified_bessel_k0`.
-    scaled_modified_bessel_k0 = Formula::BesselK { first: false, scaled: true };
+    scaled_modified_bessel_k0 = Formula::K0e;
     /// eˣ·K₁(x), which does not underflow for large x. `torch.special.scaled_modified_bessel_k1`.
-    scaled_modified_bessel_k1 = Formula::BesselK { first: true, scaled: true };
+    scaled_modified_bessel_k1 = Formula::K1e;
     /// Ai(x), the Airy function: the solution of y″ = x·y that vanishes for large x. It has no gradient,
     /// as in PyTorch. `torch.special.airy_ai`.
     airy_ai = Formula::AiryAi;

@@ -4,45 +4,22 @@ use smallvec::SmallVec;
 
 use crate::{
     base::shape::Shape,
-    graph::op::Op,
+    graph::op::{Op, OpClass, ViewOp},
     kernels::{custom, layout::Layout},
 };
 
 /// The layout of a view operation over `base`, if strides can express it.
 pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
-    match op {
-        Op::Permute(axes) => Some(base.permute(axes)),
-        Op::Expand => Some(base.expand(shape)),
-        Op::Slice { axis, start, step } => Some(base.slice(*axis, *start, shape[*axis], *step)),
-        Op::Unfold { axis, step, dilation } => {
-            Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
+    let OpClass::View(view) = op.class() else { return None };
+    match view {
+        ViewOp::Permute(axes) => Some(base.permute(axes)),
+        ViewOp::Expand => Some(base.expand(shape)),
+        ViewOp::Slice { axis, start, step } => Some(base.slice(axis, start, shape[axis], step)),
+        ViewOp::Unfold { axis, step, dilation } => {
+            Some(base.unfold(axis, shape[axis], shape[shape.rank() - 1], step, dilation))
         }
-        Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
-        Op::Contiguous => custom::is_plain(base).then(|| base.clone()),
-        // These are not views.
-        Op::Leaf
-        | Op::Full(_)
-        | Op::Arange(_)
-        | Op::Random { .. }
-        | Op::Unary(_)
-        | Op::Powi(_)
-        | Op::Formula(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Where
-        | Op::Cast
-        | Op::Concat { .. }
-        | Op::Pad(_)
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::Sort { .. }
-        | Op::Contract(_)
-        | Op::Gather { .. }
-        | Op::Scatter { .. }
-        | Op::ToDevice
-        | Op::Custom(_)
-        | Op::CustomKernel(_) => None,
+        ViewOp::Reshape | ViewOp::TupleElement { .. } => base.reshape(shape),
+        ViewOp::Contiguous => custom::is_plain(base).then(|| base.clone()),
     }
 }
 

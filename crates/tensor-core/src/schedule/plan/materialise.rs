@@ -99,16 +99,14 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
         for (k, &j) in item.inputs.iter().enumerate() {
             let j = j as usize;
             let same_shape = analysis.items[j].node.shape == item.node.shape;
-            let takes_expressions = match analysis.class[i] {
-                Class::Elementwise => same_shape,
+            let class = analysis.class[i];
+            let takes_expressions = if class == Class::Elementwise {
+                same_shape
+            } else if class == Class::Gathered {
                 // An index is inlined if it is read in the gather's own order.
-                Class::Gathered => k == 1 && same_shape && !uses[i].viewed && !analysis.positional[j],
-                Class::Ready
-                | Class::Constant
-                | Class::View
-                | Class::Opaque
-                | Class::Element
-                | Class::Part => matches!(op, Op::Reduce { .. }) && !analysis.positional[j],
+                k == 1 && same_shape && !uses[i].viewed && !analysis.positional[j]
+            } else {
+                matches!(op, Op::Reduce { .. }) && !analysis.positional[j]
             };
             if has_gathers {
                 let through = analysis.class[i] == Class::View;
@@ -120,47 +118,31 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
                 used.reader = if used.reader == NONE || used.reader == reader { reader } else { SEVERAL };
                 used.beyond |= beyond;
                 used.viewed |= through || analysis.class[i] == Class::Elementwise && !same_shape;
-                used.in_memory |= match analysis.class[i] {
-                    Class::Elementwise => false,
-                    Class::View => item.store || uses_of_reader.in_memory,
-                    Class::Gathered => !takes_expressions || analysis.class[j] == Class::View,
-                    Class::Ready | Class::Constant | Class::Opaque | Class::Element | Class::Part => {
-                        !takes_expressions
-                    }
+                used.in_memory |= if class == Class::Elementwise {
+                    false
+                } else if class == Class::View {
+                    item.store || uses_of_reader.in_memory
+                } else {
+                    !takes_expressions || class == Class::Gathered && analysis.class[j] == Class::View
                 };
             }
-            match analysis.class[j] {
-                Class::Elementwise if takes_expressions => {}
-                Class::Elementwise => analysis.materialise(j, StoreReason::ReadInMemory(op.name())),
-                Class::Constant
-                    if (is_part || matches!(analysis.class[i], Class::Opaque | Class::Gathered))
-                        && !takes_expressions =>
-                {
-                    // Operations that copy or select elements can read one element repeatedly; other
-                    // kernels need all elements in memory.
-                    let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
-                    analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
-                    analysis.materialise(j, StoreReason::ReadInMemory(op.name()));
-                }
-                Class::Ready
-                | Class::Constant
-                | Class::View
-                | Class::Gathered
-                | Class::Opaque
-                | Class::Element
-                | Class::Part => {}
+            let constant = analysis.class[j] == Class::Constant
+                && (is_part || matches!(class, Class::Opaque | Class::Gathered));
+            if constant && !takes_expressions {
+                // Operations that copy or select elements can read one element repeatedly; other
+                // kernels need all elements in memory.
+                let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
+                analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
+            }
+            if (constant || analysis.class[j] == Class::Elementwise) && !takes_expressions {
+                analysis.materialise(j, StoreReason::ReadInMemory(op.name()));
             }
             nested[j] = nested[j].max(if is_part { nested[i] + 1 } else { 1 });
             reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
-            beyond[j] |= match analysis.class[i] {
-                Class::Elementwise => inlined && beyond[i],
-                Class::Gathered => uses[i].beyond,
-                Class::Ready
-                | Class::Constant
-                | Class::View
-                | Class::Opaque
-                | Class::Element
-                | Class::Part => true,
+            beyond[j] |= if class == Class::Elementwise {
+                inlined && beyond[i]
+            } else {
+                class != Class::Gathered || uses[i].beyond
             };
         }
     }
@@ -228,16 +210,13 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     let items = analysis.items;
     let mut costs = vec![0u32; items.len()];
     for (i, item) in items.iter().enumerate() {
-        let own = match analysis.class[i] {
-            Class::Elementwise => own_cost(&item.node.op),
-            Class::Opaque if !item.store && may_be_read(items, i, limits.max_indexed_bytes) => GATHER_COST,
-            Class::Ready
-            | Class::Constant
-            | Class::View
-            | Class::Gathered
-            | Class::Opaque
-            | Class::Element
-            | Class::Part => continue,
+        let class = analysis.class[i];
+        let own = if class == Class::Elementwise {
+            own_cost(&item.node.op)
+        } else if class == Class::Opaque && !item.store && may_be_read(items, i, limits.max_indexed_bytes) {
+            GATHER_COST
+        } else {
+            continue;
         };
         // An input of another shape is read from memory or is one value per row; one that is not an
         // expression costs nothing.

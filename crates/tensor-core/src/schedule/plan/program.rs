@@ -12,7 +12,7 @@ use super::{
 use crate::{
     base::shape::Shape,
     elements::dtype::DType,
-    graph::op::Op,
+    graph::op::{Expression, Op, OpClass, OtherOp, ViewOp},
     kernels::{
         formula::Emit,
         kernel::{IndexedAxis, Instr, Program, Reg},
@@ -126,61 +126,59 @@ impl<'a> Builder<'a> {
         // not change later ones.
         let rounds = self.rounds(item);
         let wide = if rounds { dtype.register() } else { dtype };
-        let instr = match &item.node.op {
+        let expression = match item.node.op.class() {
+            OpClass::Expression(expression) => expression,
             // A copy into row-major order.
-            Op::Reshape | Op::Contiguous => return self.load(input(0), analysis.shape(input(0))),
-            Op::Arange(_) => {
+            OpClass::View(ViewOp::Reshape | ViewOp::Contiguous) => {
+                return self.load(input(0), analysis.shape(input(0)));
+            }
+            OpClass::Other(OtherOp::Reduce { op, .. }) => {
+                let instr = Instr::Fold(op, self.operand(input(0), analysis.shape(input(0)), rounds));
+                return self.rounded(instr, wide, dtype);
+            }
+            OpClass::Leaf | OpClass::View(_) | OpClass::Tuple(_) | OpClass::Other(_) => {
+                return self.load(i, over);
+            }
+        };
+        let instr = match expression {
+            Expression::Arange(_) => {
                 let start = self.slot(i, Part::Start, wide);
                 let step = self.slot(i, Part::Step, wide);
                 Instr::Arange { start, step }
             }
-            Op::Random { kind, .. } => {
+            Expression::Random(kind) => {
                 let seed = self.slot(i, Part::Seed, DType::I64);
                 let offset = self.slot(i, Part::Offset, DType::I64);
-                Instr::Random { kind: *kind, seed, offset }
+                Instr::Random { kind, seed, offset }
             }
-            Op::Unary(op) => Instr::Unary(*op, self.operand(input(0), over, rounds)),
-            Op::Powi(n) => Instr::Powi(*n, self.operand(input(0), over, rounds)),
-            Op::Formula(formula) => {
+            Expression::Unary(op) => Instr::Unary(op, self.operand(input(0), over, rounds)),
+            Expression::Powi(n) => Instr::Powi(n, self.operand(input(0), over, rounds)),
+            Expression::Formula(formula) => {
                 let x = self.value(input(0), over);
                 return formula.write(&mut FormulaOf { builder: self, item: i }, x, dtype);
             }
-            Op::Binary(op) => {
+            Expression::Binary(op) => {
                 let (lhs, rhs) = (self.operand(input(0), over, rounds), self.operand(input(1), over, rounds));
-                Instr::Binary(*op, lhs, rhs)
+                Instr::Binary(op, lhs, rhs)
             }
-            Op::Compare(op) => Instr::Compare(*op, self.value(input(0), over), self.value(input(1), over)),
-            Op::Where if let Some(extreme) = self.extreme(item) => return self.value(extreme, over),
-            Op::Where => {
+            Expression::Compare(op) => {
+                Instr::Compare(op, self.value(input(0), over), self.value(input(1), over))
+            }
+            Expression::Where if let Some(extreme) = self.extreme(item) => return self.value(extreme, over),
+            Expression::Where => {
                 let condition = self.value(input(0), over);
                 Instr::Select(condition, self.value(input(1), over), self.value(input(2), over))
             }
-            Op::Cast => Instr::Cast(self.value(input(0), over)),
-            Op::Reduce { op, .. } => {
-                Instr::Fold(*op, self.operand(input(0), analysis.shape(input(0)), rounds))
-            }
-            // These are not expressions: their values are loaded.
-            Op::Leaf
-            | Op::Full(_)
-            | Op::Permute(_)
-            | Op::Expand
-            | Op::Slice { .. }
-            | Op::Unfold { .. }
-            | Op::Concat { .. }
-            | Op::Pad(_)
-            | Op::ArgReduce { .. }
-            | Op::Cumulative { .. }
-            | Op::Sort { .. }
-            | Op::Contract(_)
-            | Op::Gather { .. }
-            | Op::Scatter { .. }
-            | Op::ToDevice
-            | Op::Custom(_)
-            | Op::CustomKernel(_)
-            | Op::TupleElement { .. } => return self.load(i, over),
+            Expression::Cast => Instr::Cast(self.value(input(0), over)),
+            Expression::Full(_) => return self.load(i, over),
         };
+        self.rounded(instr, wide, dtype)
+    }
+
+    /// The register of an instruction that computes in `wide`, cast to `dtype`.
+    fn rounded(&mut self, instr: Instr, wide: DType, dtype: DType) -> Reg {
         let reg = self.emit(instr, wide);
-        if rounds { self.emit(Instr::Cast(reg), dtype) } else { reg }
+        if wide == dtype { reg } else { self.emit(Instr::Cast(reg), dtype) }
     }
 
     /// Whether an item has a narrow type and its instruction's result must be cast back to that type.
@@ -188,37 +186,18 @@ impl<'a> Builder<'a> {
         let dtype = item.node.dtype;
         let mixed = || item.inputs.iter().any(|&j| self.analysis.items[j as usize].node.dtype != dtype);
         dtype.is_narrow()
-            && match &item.node.op {
-                Op::Unary(op) => op.leaves(dtype),
-                Op::Powi(_) | Op::Arange(_) | Op::Random { .. } => true,
-                // A scalar beside a half tensor is f32.
-                Op::Binary(op) => op.leaves(dtype) || mixed(),
-                Op::Reduce { op, .. } => op.leaves(),
-                // These round by themselves, pass elements unchanged, or are not expressions.
-                Op::Formula(_)
-                | Op::Compare(_)
-                | Op::Where
-                | Op::Cast
-                | Op::Leaf
-                | Op::Full(_)
-                | Op::Reshape
-                | Op::Permute(_)
-                | Op::Expand
-                | Op::Slice { .. }
-                | Op::Unfold { .. }
-                | Op::Concat { .. }
-                | Op::Pad(_)
-                | Op::ArgReduce { .. }
-                | Op::Cumulative { .. }
-                | Op::Sort { .. }
-                | Op::Contract(_)
-                | Op::Gather { .. }
-                | Op::Scatter { .. }
-                | Op::Contiguous
-                | Op::ToDevice
-                | Op::Custom(_)
-                | Op::CustomKernel(_)
-                | Op::TupleElement { .. } => false,
+            && match item.node.op.class() {
+                OpClass::Expression(expression) => match expression {
+                    Expression::Unary(op) => op.leaves(dtype),
+                    Expression::Powi(_) | Expression::Arange(_) | Expression::Random(_) => true,
+                    // A scalar beside a half tensor is f32.
+                    Expression::Binary(op) => op.leaves(dtype) || mixed(),
+                    // Formulas round by themselves.
+                    Expression::Formula(_) | Expression::Compare(_) => false,
+                    Expression::Full(_) | Expression::Where | Expression::Cast => false,
+                },
+                OpClass::Other(OtherOp::Reduce { op, .. }) => op.leaves(),
+                OpClass::Leaf | OpClass::View(_) | OpClass::Tuple(_) | OpClass::Other(_) => false,
             }
     }
 

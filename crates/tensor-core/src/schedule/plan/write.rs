@@ -19,7 +19,7 @@ use crate::{
         shape::Shape,
     },
     elements::dtype::DType,
-    graph::op::{Op, Subscripts},
+    graph::op::{Op, OpClass, OtherOp, Subscripts, TupleOp, ViewOp},
     kernels::{
         kernel::{Instr, Kernel, Operand, Program},
         layout::{Layout, Strides},
@@ -219,8 +219,8 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
         let dtype = analysis.items[item.inputs[k] as usize].node.dtype;
         Operand::new(dtype, layout).in_blocks(analysis.format(source).cloned())
     };
-    let kernel = match &item.node.op {
-        Op::Reduce { op, axes, .. } => {
+    let kernel = match item.node.op.class() {
+        OpClass::Other(OtherOp::Reduce { op, axes, .. }) => {
             let shape = analysis.shape(item.inputs[0]).clone();
             let mut builder = Builder::new(analysis, g, shape.clone(), 0, 1);
             let reg = builder.value(item.inputs[0], &shape);
@@ -228,12 +228,14 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             sources = fused.sources;
             scalars = fused.scalars;
             gathers = fused.gathers;
-            Kernel::reduce(*op, shape, axes, fused.layouts, fused.program).with_indexed(fused.indexed)
+            Kernel::reduce(op, shape, axes, fused.layouts, fused.program).with_indexed(fused.indexed)
         }
-        Op::ArgReduce { op, axis, .. } => Kernel::arg_reduce(*op, *axis, read(0)),
-        Op::Cumulative { op, axis, reverse } => Kernel::cumulative(*op, *axis, *reverse, read(0)),
-        Op::Sort { axis, descending } => return Ok(sort(analysis, i, *axis, *descending)),
-        Op::Contract(subscripts) => {
+        OpClass::Other(OtherOp::ArgReduce { op, axis, .. }) => Kernel::arg_reduce(op, axis, read(0)),
+        OpClass::Other(OtherOp::Cumulative { op, axis, reverse }) => {
+            Kernel::cumulative(op, axis, reverse, read(0))
+        }
+        OpClass::Tuple(TupleOp::Sort { axis, descending }) => return Ok(sort(analysis, i, axis, descending)),
+        OpClass::Other(OtherOp::Contract(subscripts)) => {
             let (lhs, rhs) = (read(0), read(1));
             let stored = analysis.place(i).1;
             let mut kernel = contraction(subscripts, &stored, lhs.dtype, &lhs.layout, &rhs.layout);
@@ -243,7 +245,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             // Sums of half types that are wanted in f32: an epilogue casts them before they are rounded.
             if dtype == lhs.dtype { kernel } else { kernel.with_epilogue(cast_of_sums(lhs.dtype, dtype), []) }
         }
-        Op::CustomKernel(custom) => {
+        OpClass::Tuple(TupleOp::CustomKernel(custom)) => {
             let operands: SmallVec<[Operand; 4]> = (0..item.inputs.len()).map(&mut read).collect();
             let results: SmallVec<[u32; 2]> = (i + 1..).take(item.node.results()).collect();
             let specs: Vec<(Shape, DType)> = results
@@ -260,9 +262,9 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
                 origin: i,
             }]));
         }
-        Op::Gather { axis, .. } => Kernel::gather(*axis, read(0), read(1)),
-        Op::Scatter { op, axis } => Kernel::scatter(*op, *axis, read(0), read(1), read(2)),
-        Op::Pad(padding) => {
+        OpClass::Other(OtherOp::Gather { axis }) => Kernel::gather(axis, read(0), read(1)),
+        OpClass::Other(OtherOp::Scatter { op, axis }) => Kernel::scatter(op, axis, read(0), read(1), read(2)),
+        OpClass::Other(OtherOp::Pad(padding)) => {
             scalars.push(ScalarRef { item: i, part: Part::Value, dtype });
             let src = read(0).layout;
             let mut dst = Layout::contiguous(item.node.shape.clone());
@@ -272,7 +274,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let fill = item.node.shape.numel() != src.numel();
             Kernel::copy(dtype, item.node.shape.clone(), fill, [(dst, src)])
         }
-        Op::Concat { .. } => {
+        OpClass::Other(OtherOp::Concat { .. }) => {
             let mut regions: SmallVec<[(Layout, Layout); 4]> = SmallVec::new();
             let whole = Layout::contiguous(item.node.shape.clone());
             concatenated(analysis, i, &whole, &mut sources, &mut regions);
@@ -280,7 +282,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             Kernel::copy(dtype, shape, false, regions)
         }
         // A decoding copy of an operand in blocks, over the shape that it reads.
-        Op::Reshape | Op::Contiguous => {
+        OpClass::View(ViewOp::Reshape | ViewOp::Contiguous) => {
             let operand = read(0);
             let program = Program {
                 instrs: vec![Instr::Load(0)],
@@ -294,24 +296,11 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             kernel
         }
         // These are parts of maps or views, or a leaf, which has its value.
-        Op::Leaf
-        | Op::Full(_)
-        | Op::Arange(_)
-        | Op::Random { .. }
-        | Op::Unary(_)
-        | Op::Powi(_)
-        | Op::Formula(_)
-        | Op::Binary(_)
-        | Op::Compare(_)
-        | Op::Where
-        | Op::Cast
-        | Op::Permute(_)
-        | Op::Expand
-        | Op::Slice { .. }
-        | Op::Unfold { .. }
-        | Op::ToDevice
-        | Op::Custom(_)
-        | Op::TupleElement { .. } => {
+        OpClass::Leaf
+        | OpClass::Expression(_)
+        | OpClass::View(_)
+        | OpClass::Tuple(TupleOp::Custom(_))
+        | OpClass::Other(OtherOp::ToDevice) => {
             return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));
         }
     };
