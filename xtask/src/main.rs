@@ -6,6 +6,7 @@ mod browser;
 mod check_layers;
 mod check_prose;
 mod circles;
+mod decisions;
 mod fuzz;
 mod gpu_stats;
 mod model_table;
@@ -41,7 +42,8 @@ enum Command {
     Browser(browser::Args),
     /// Check that crates depend on each other only as the design allows
     CheckLayers,
-    /// Check that comments and documents are plain English: `check-prose crates/nn` reads a part
+    /// Check that comments and documents are plain English, and that each decision has a status:
+    /// `check-prose crates/nn` reads a part
     CheckProse(check_prose::Args),
     /// Run random programs on a device and compare them with the plain reference: see `fuzz --help`
     #[command(disable_help_flag = true)]
