@@ -3,7 +3,7 @@
 #
 #   scripts/on_gpu.sh --build FOLDER     where Rust is: puts the programs and scripts into FOLDER
 #   sh FOLDER/on_gpu.sh --run OUT        on the machine with the GPU: puts the results into OUT
-#   python3 scripts/on_gpu_report.py OUT docs/benchmarks/gpu.md     back home: the table of the GPU
+#   python3 scripts/on_gpu_report.py OUT PAGE.md                     back home: the table of the GPU
 #
 # FOLDER may have a folder `loader` with a libvulkan.so.1, if the machine has a driver but no loader, and with
 # what the driver needs: NVIDIA's has no adapter without libGLX, libGLdispatch, libX11, libXext and what those

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes the table of a hardware GPU from what scripts/on_gpu.sh found.
 
-    python3 scripts/on_gpu_report.py OUT docs/benchmarks/gpu.md
+    python3 scripts/on_gpu_report.py OUT PAGE.md
 
-replaces what stands between `<!-- gpu:begin -->` and `<!-- gpu:end -->` there.
+replaces what stands between the lines `<!-- gpu:begin -->` and `<!-- gpu:end -->` of the page.
 """
 import json
 import pathlib

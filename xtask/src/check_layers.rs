@@ -2,7 +2,7 @@
 //! except the listed ones, and crates that must stay light are light.
 
 use crate::{
-    Result, circles,
+    Result, circles, publishing,
     workspace::{Dependency, Kind, Package, Workspace, cargo, output},
 };
 
@@ -143,6 +143,7 @@ pub(crate) fn run() -> Result<()> {
     let mut wrongs = wrong_arrows(&workspace);
     wrongs.extend(LIGHT.iter().flat_map(Light::wrongs));
     wrongs.extend(circles::wrongs(&workspace));
+    wrongs.extend(publishing::wrongs(&workspace));
     if wrongs.is_empty() {
         println!("layers: {} crates, every arrow points down", workspace.packages.len());
         Ok(())

@@ -1,7 +1,8 @@
 //! `cargo xtask check-prose`: comments and documents are plain English, and comments end before column 110.
 //!
 //! The rule reads sentences, so a line break does not hide the beginning of one. A question may begin with
-//! "What". Code between fences, tables and headings are left out.
+//! "What". Code between fences, tables and headings are left out. Without arguments, the decisions are
+//! checked too (`decisions.rs`).
 
 use std::{
     fmt::Write as _,
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Result, workspace::Workspace};
+use crate::{Result, decisions, workspace::Workspace};
 
 /// Beginnings of sentences that leave their subject to be guessed.
 const OPENINGS: &[&str] = &["Of", "That of", "Those of", "The same of", "What", "Whose", "Who"];
@@ -42,15 +43,20 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut paths = args.paths.clone();
+    let mut report = String::new();
+    let mut faults = 0;
     if paths.is_empty() {
-        paths.push(Workspace::read()?.root);
+        let root = Workspace::read()?.root;
+        for fault in decisions::faults(&root.join("docs/decisions"))? {
+            faults += 1;
+            let _ = writeln!(report, "  docs/decisions/{fault}");
+        }
+        paths.push(root);
     }
     let mut files = Vec::new();
     for path in &paths {
         collect(path, true, &mut files)?;
     }
-    let mut report = String::new();
-    let mut faults = 0;
     for file in &files {
         let text = fs::read_to_string(file).map_err(|e| format!("{} cannot be read: {e}", file.display()))?;
         let Some(language) = Language::of(file) else { continue };
@@ -63,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("prose: {} files read", files.len());
         Ok(())
     } else {
-        Err(format!("{faults} places to put in plain English\n{report}"))
+        Err(format!("{faults} places to mend\n{report}"))
     }
 }
 

@@ -6,6 +6,7 @@ mod browser;
 mod check_layers;
 mod check_prose;
 mod circles;
+mod decisions;
 mod fuzz;
 mod gpu_stats;
 mod model_table;
@@ -16,6 +17,7 @@ mod operations;
 #[path = "../../crates/taper/src/pipe.rs"]
 #[allow(unreachable_pub)] // it is public in taper
 mod pipe;
+mod publishing;
 mod sanitize;
 mod test_all_backends;
 mod workspace;
@@ -39,9 +41,10 @@ enum Command {
     Bench(PassedOn),
     /// Serve the page of examples/browser, or check it: see `browser --help`
     Browser(browser::Args),
-    /// Check that crates depend on each other only as the design allows
+    /// Check that crates depend on each other only as the design allows, and that docs.rs can build them
     CheckLayers,
-    /// Check that comments and documents are plain English: `check-prose crates/nn` reads a part
+    /// Check that comments and documents are plain English, and that each decision has a status:
+    /// `check-prose crates/nn` reads a part
     CheckProse(check_prose::Args),
     /// Run random programs on a device and compare them with the plain reference: see `fuzz --help`
     #[command(disable_help_flag = true)]

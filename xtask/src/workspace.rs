@@ -20,8 +20,12 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// Whether users can depend on it.
-    published: bool,
+    /// Whether users can depend on it: its Cargo.toml does not say `publish = false`.
+    pub(crate) published: bool,
+    /// The names of its features.
+    pub(crate) features: Vec<String>,
+    /// How docs.rs builds it: `[package.metadata.docs.rs]`.
+    pub(crate) docs_rs: Value,
     /// The directory of its Cargo.toml.
     pub(crate) dir: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
@@ -85,6 +89,13 @@ fn package(package: &Value) -> Option<Package> {
         id: package["id"].as_str()?.to_string(),
         name: package["name"].as_str()?.to_string(),
         published: package["publish"].as_array().is_none_or(|registries| !registries.is_empty()),
+        features: package["features"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect(),
+        docs_rs: package["metadata"]["docs"]["rs"].clone(),
         dir,
         dependencies: package["dependencies"].as_array()?.iter().map(dependency).collect::<Option<_>>()?,
         targets: package["targets"].as_array()?.iter().map(target).collect::<Option<_>>()?,
