@@ -297,16 +297,9 @@ impl Backend for CpuBackend {
     fn implements(&self, kernel: &Kernel) -> bool {
         match &kernel.body {
             Body::Custom(custom) => custom::implements(self, custom.as_ref(), kernel),
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::Contract(_)
-            | Body::Copy { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Gather { .. }
-            | Body::Scatter { .. } => true,
+            Body::Map(_) | Body::Reduce { .. } | Body::Rows { .. } | Body::Contract(_) => true,
+            Body::Copy { .. } | Body::ArgReduce { .. } | Body::Cumulative { .. } => true,
+            Body::ArgSort { .. } | Body::Gather { .. } | Body::Scatter { .. } => true,
         }
     }
 

@@ -157,16 +157,9 @@ impl Backend for WgpuBackend {
                 native::implements(custom.as_ref(), kernel, &self.gpu.capabilities)
                     || custom::program(custom.as_ref(), kernel, &self.info().name).is_ok()
             }
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::Contract(_)
-            | Body::Copy { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Gather { .. }
-            | Body::Scatter { .. } => true,
+            Body::Map(_) | Body::Reduce { .. } | Body::Rows { .. } | Body::Contract(_) => true,
+            Body::Copy { .. } | Body::ArgReduce { .. } | Body::Cumulative { .. } => true,
+            Body::ArgSort { .. } | Body::Gather { .. } | Body::Scatter { .. } => true,
         }
     }
 

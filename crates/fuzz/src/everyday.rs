@@ -239,14 +239,8 @@ impl Operand {
             Form::Flipped => leaf.flip(0),
             Form::ColumnView => leaf.narrow(last, 1, 1),
             Form::Expanded => leaf.expand(shape),
-            Form::Matrix
-            | Form::Column
-            | Form::Row
-            | Form::Cell
-            | Form::Scalar
-            | Form::Constant
-            | Form::ConstantColumn
-            | Form::Number => Ok(leaf.clone()),
+            Form::Matrix | Form::Column | Form::Row | Form::Cell | Form::Scalar => Ok(leaf.clone()),
+            Form::Constant | Form::ConstantColumn | Form::Number => Ok(leaf.clone()),
         }
     }
 }

@@ -336,18 +336,9 @@ fn has_kinks(action: &Action) -> bool {
         A::Binary(op) | A::BinaryScalar(op, _) | A::ScalarBinary(op, _) => {
             !matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
         }
-        A::Clamp(..)
-        | A::Compare(_)
-        | A::CompareScalar(..)
-        | A::Powf(_)
-        | A::Std { .. }
-        | A::ArgReduce { .. }
-        | A::CumExtreme { .. }
-        | A::Sort { .. }
-        | A::ArgSort { .. }
-        | A::TopK { .. }
-        | A::Cast(_)
-        | A::Row { .. } => true,
+        A::Clamp(..) | A::Compare(_) | A::CompareScalar(..) | A::Powf(_) | A::Std { .. } => true,
+        A::ArgReduce { .. } | A::CumExtreme { .. } | A::Sort { .. } | A::ArgSort { .. } => true,
+        A::TopK { .. } | A::Cast(_) | A::Row { .. } => true,
         _ => false,
     }
 }

@@ -399,12 +399,8 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             if small && a.plus(b).fits(dtype) { Never } else { Relative }
         }
         BinaryOp::Div | BinaryOp::Pow | BinaryOp::Atan2 => Relative,
-        BinaryOp::And
-        | BinaryOp::Or
-        | BinaryOp::Xor
-        | BinaryOp::LeftShift
-        | BinaryOp::RightShift
-        | BinaryOp::Gcd => Never,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::LeftShift => Never,
+        BinaryOp::RightShift | BinaryOp::Gcd => Never,
     };
     match action {
         A::Leaf { .. } | A::Full { .. } | A::Eye { .. } => Never,
@@ -420,13 +416,8 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Relu if inputs[0].dtype != DType::Bool => {
                 Never
             }
-            UnaryOp::Floor
-            | UnaryOp::Ceil
-            | UnaryOp::Round
-            | UnaryOp::Trunc
-            | UnaryOp::Not
-            | UnaryOp::IsNan
-            | UnaryOp::IsInf => Never,
+            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc | UnaryOp::Not => Never,
+            UnaryOp::IsNan | UnaryOp::IsInf => Never,
             _ => Relative,
         },
         A::Composite(_) => ToGreatest,
@@ -473,30 +464,11 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
                 _ => Relative,
             }
         }
-        A::Reshape(_)
-        | A::Flatten
-        | A::Permute(_)
-        | A::Expand(_)
-        | A::Slice { .. }
-        | A::Narrow { .. }
-        | A::Select { .. }
-        | A::Flip(_)
-        | A::Squeeze
-        | A::Unsqueeze(_)
-        | A::Contiguous
-        | A::Detach
-        | A::Stack(_)
-        | A::Split { .. }
-        | A::Pad { .. }
-        | A::Tril(_)
-        | A::Triu(_)
-        | A::ArgReduce { .. }
-        | A::CumExtreme { .. }
-        | A::Sort { .. }
-        | A::ArgSort { .. }
-        | A::TopK { .. }
-        | A::Gather(_)
-        | A::IndexSelect(_) => Never,
+        A::Reshape(_) | A::Flatten | A::Permute(_) | A::Expand(_) | A::Slice { .. } => Never,
+        A::Narrow { .. } | A::Select { .. } | A::Flip(_) | A::Squeeze | A::Unsqueeze(_) => Never,
+        A::Contiguous | A::Detach | A::Stack(_) | A::Split { .. } | A::Pad { .. } | A::Tril(_) => Never,
+        A::Triu(_) | A::ArgReduce { .. } | A::CumExtreme { .. } | A::Sort { .. } => Never,
+        A::ArgSort { .. } | A::TopK { .. } | A::Gather(_) | A::IndexSelect(_) => Never,
         A::Reduce { op, .. } => {
             let n = inputs[0].numel() / values.len().max(1);
             match op {
@@ -520,14 +492,8 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             on(grid(0).times(grid(1)).sum(k))
         }
         A::ScatterAdd(_) | A::IndexAdd(_) => on(grid(0).plus(grid(2).sum(inputs[2].numel()))),
-        A::Var { .. }
-        | A::Std { .. }
-        | A::Softmax(_)
-        | A::LogSoftmax(_)
-        | A::LogSumExp { .. }
-        | A::LayerNorm
-        | A::CrossEntropy
-        | A::Row { .. } => ToGreatest,
+        A::Var { .. } | A::Std { .. } | A::Softmax(_) | A::LogSoftmax(_) => ToGreatest,
+        A::LogSumExp { .. } | A::LayerNorm | A::CrossEntropy | A::Row { .. } => ToGreatest,
     }
 }
 

@@ -449,13 +449,8 @@ impl<'a> Compiler<'a> {
         let host = match stored.data_type {
             DataType::Tensor(_) if float => count == 0 || setting || (inline && count == 1),
             DataType::Tensor(_) => count <= HOST_ELEMENTS,
-            DataType::Text
-            | DataType::Int2
-            | DataType::Uint2
-            | DataType::Int4
-            | DataType::Uint4
-            | DataType::Float4E2M1
-            | DataType::Float8E8M0 => true,
+            DataType::Text | DataType::Int2 | DataType::Uint2 | DataType::Int4 | DataType::Uint4 => true,
+            DataType::Float4E2M1 | DataType::Float8E8M0 => true,
         };
         if host {
             return Ok(Constant::Host(Arc::new(stored.to_host_within(&self.external.meter)?)));

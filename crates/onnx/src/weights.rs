@@ -114,14 +114,8 @@ impl<'a> Weights<'a> {
 fn blocks(stored: &Stored<'_>, scales: &Scales, device: &Device) -> Result<Tensor> {
     let bits = match stored.data_type {
         DataType::Tensor(DType::U8) => AffineBits::U8,
-        DataType::Tensor(_)
-        | DataType::Int4
-        | DataType::Uint4
-        | DataType::Int2
-        | DataType::Uint2
-        | DataType::Float4E2M1
-        | DataType::Float8E8M0
-        | DataType::Text => AffineBits::I8,
+        DataType::Tensor(_) | DataType::Int4 | DataType::Uint4 | DataType::Int2 => AffineBits::I8,
+        DataType::Uint2 | DataType::Float4E2M1 | DataType::Float8E8M0 | DataType::Text => AffineBits::I8,
     };
     let shape = Shape::from(stored.shape.as_slice());
     let numbers = |host: &HostTensor| -> Result<Vec<f32>> {

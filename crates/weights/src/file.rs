@@ -636,12 +636,8 @@ impl Names {
                     }
                 }
             }
-            Value::None
-            | Value::Bool(_)
-            | Value::Int(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::Bytes(_) => {}
+            Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {}
+            Value::Bytes(_) => {}
         }
         Ok(())
     }

@@ -40,13 +40,8 @@ impl Value {
                 entries.iter().find(|(name, _)| name.key().as_deref() == Some(key)).map(|(_, value)| value)
             }
             Value::List(items) | Value::Tuple(items) => items.get(key.parse::<usize>().ok()?),
-            Value::None
-            | Value::Bool(_)
-            | Value::Int(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::Bytes(_)
-            | Value::Tensor(_) => None,
+            Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => None,
+            Value::Bytes(_) | Value::Tensor(_) => None,
         }
     }
 
@@ -69,13 +64,8 @@ impl Value {
             Value::Text(text) => Some((&**text).into()),
             Value::Int(number) => Some(number.to_string().into()),
             Value::Bool(truth) => Some((if *truth { "True" } else { "False" }).into()),
-            Value::None
-            | Value::Float(_)
-            | Value::Bytes(_)
-            | Value::List(_)
-            | Value::Tuple(_)
-            | Value::Dict(_)
-            | Value::Tensor(_) => None,
+            Value::None | Value::Float(_) | Value::Bytes(_) | Value::List(_) | Value::Tuple(_) => None,
+            Value::Dict(_) | Value::Tensor(_) => None,
         }
     }
 

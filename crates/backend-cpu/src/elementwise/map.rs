@@ -141,15 +141,9 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
                     table::binary(isa, op, step.from, [values(a), values(b)], out, n)?;
                 }
                 // `Lowered::direct` is false for these.
-                Code::Arange { .. }
-                | Code::Random { .. }
-                | Code::Powi(..)
-                | Code::Compare(..)
-                | Code::Select(..)
-                | Code::Choose(..)
-                | Code::Pair(..)
-                | Code::LoadAt(_)
-                | Code::Cast(_) => {}
+                Code::Arange { .. } | Code::Random { .. } | Code::Powi(..) | Code::Compare(..) => {}
+                Code::Select(..) | Code::Choose(..) | Code::Pair(..) | Code::LoadAt(_) => {}
+                Code::Cast(_) => {}
             }
         }
     }

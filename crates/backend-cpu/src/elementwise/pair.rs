@@ -41,19 +41,10 @@ impl Second {
             BinaryOp::Mul => Some(Second::Mul),
             BinaryOp::Sub if left => Some(Second::Sub),
             BinaryOp::Sub => Some(Second::SubFrom),
-            BinaryOp::Div
-            | BinaryOp::FloorDiv
-            | BinaryOp::Remainder
-            | BinaryOp::Pow
-            | BinaryOp::Maximum
-            | BinaryOp::Minimum
-            | BinaryOp::Atan2
-            | BinaryOp::And
-            | BinaryOp::Or
-            | BinaryOp::Xor
-            | BinaryOp::LeftShift
-            | BinaryOp::RightShift
-            | BinaryOp::Gcd => None,
+            BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => None,
+            BinaryOp::Maximum | BinaryOp::Minimum | BinaryOp::Atan2 | BinaryOp::And => None,
+            BinaryOp::Or | BinaryOp::Xor | BinaryOp::LeftShift | BinaryOp::RightShift => None,
+            BinaryOp::Gcd => None,
         }
     }
 }

@@ -80,17 +80,9 @@ impl Term {
             {
                 return input_of(x).map(|k| Term::Numbers(k, r));
             }
-            Code::Arange { .. }
-            | Code::Random { .. }
-            | Code::Unary(..)
-            | Code::Powi(..)
-            | Code::Binary(..)
-            | Code::Compare(..)
-            | Code::Select(..)
-            | Code::Choose(..)
-            | Code::Pair(..)
-            | Code::Cast(_)
-            | Code::LoadAt(_) => return None,
+            Code::Arange { .. } | Code::Random { .. } | Code::Unary(..) | Code::Powi(..) => return None,
+            Code::Binary(..) | Code::Compare(..) | Code::Select(..) | Code::Choose(..) => return None,
+            Code::Pair(..) | Code::Cast(_) | Code::LoadAt(_) => return None,
         };
         if let Some(k) = input_of(base) {
             return Some(Term::Square(k));

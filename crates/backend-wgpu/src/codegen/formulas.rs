@@ -311,12 +311,8 @@ fn instr_name(instr: Instr) -> &'static str {
         Instr::Random { kind, .. } => kind.name(),
         Instr::Arange { .. } => "arange",
         Instr::LoadAt { .. } => "gather",
-        Instr::Load(_)
-        | Instr::Scalar(_)
-        | Instr::Compare(..)
-        | Instr::Select(..)
-        | Instr::Cast(_)
-        | Instr::Fold(..) => "map",
+        Instr::Load(_) | Instr::Scalar(_) | Instr::Compare(..) | Instr::Select(..) => "map",
+        Instr::Cast(_) | Instr::Fold(..) => "map",
     }
 }
 
@@ -421,15 +417,9 @@ fn is_moved(program: &Program, n: usize) -> bool {
         Instr::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu),
         Instr::Binary(op, ..) => matches!(op, BinaryOp::Maximum | BinaryOp::Minimum),
         Instr::Select(..) => true,
-        Instr::Load(_)
-        | Instr::LoadAt { .. }
-        | Instr::Scalar(_)
-        | Instr::Arange { .. }
-        | Instr::Random { .. }
-        | Instr::Powi(..)
-        | Instr::Compare(..)
-        | Instr::Cast(_)
-        | Instr::Fold(..) => false,
+        Instr::Load(_) | Instr::LoadAt { .. } | Instr::Scalar(_) | Instr::Arange { .. } => false,
+        Instr::Random { .. } | Instr::Powi(..) | Instr::Compare(..) | Instr::Cast(_) => false,
+        Instr::Fold(..) => false,
     }
 }
 
@@ -505,17 +495,9 @@ pub(crate) fn rounds(program: &Program) -> usize {
             // The terms of a series, or the bits of a denormal number.
             Instr::Unary(..) if wide && dtype.is_float() => 128,
             Instr::Random { .. } => 10 + if wide { 128 } else { 0 },
-            Instr::Load(_)
-            | Instr::LoadAt { .. }
-            | Instr::Scalar(_)
-            | Instr::Arange { .. }
-            | Instr::Unary(..)
-            | Instr::Powi(..)
-            | Instr::Binary(..)
-            | Instr::Compare(..)
-            | Instr::Select(..)
-            | Instr::Cast(_)
-            | Instr::Fold(..) => 0,
+            Instr::Load(_) | Instr::LoadAt { .. } | Instr::Scalar(_) | Instr::Arange { .. } => 0,
+            Instr::Unary(..) | Instr::Powi(..) | Instr::Binary(..) | Instr::Compare(..) => 0,
+            Instr::Select(..) | Instr::Cast(_) | Instr::Fold(..) => 0,
         }
     };
     (0..program.instrs.len()).map(of).sum()

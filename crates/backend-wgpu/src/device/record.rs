@@ -223,11 +223,8 @@ impl Gpu {
     fn most_bytes(&self) -> u64 {
         match self.capabilities.info.kind {
             DeviceKind::DiscreteGpu => MAX_BYTES_DISCRETE,
-            DeviceKind::Cpu
-            | DeviceKind::IntegratedGpu
-            | DeviceKind::VirtualGpu
-            | DeviceKind::SoftwareGpu
-            | DeviceKind::Other => MAX_BYTES,
+            DeviceKind::Cpu | DeviceKind::IntegratedGpu | DeviceKind::VirtualGpu => MAX_BYTES,
+            DeviceKind::SoftwareGpu | DeviceKind::Other => MAX_BYTES,
         }
     }
 

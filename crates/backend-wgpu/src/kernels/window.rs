@@ -127,7 +127,6 @@ struct Inner {
     operands: Option<std::ops::Range<usize>>,
     /// The loop iterations of one invocation along these axes, if the kernel does not share them between
     /// invocations.
-    /// invocations.
     rounds: usize,
 }
 
@@ -135,25 +134,20 @@ impl Inner {
     fn of(kernel: &Kernel) -> Inner {
         let inner = |axes, operands, rounds| Inner { axes, operands, rounds };
         let along = |axis| SmallVec::from_slice(&[axis]);
-        match kernel.body {
-            Body::Reduce { .. } => inner(kernel.reduced_axes(), None, 0),
-            Body::Contract(_) => {
-                let axes = kernel.reduced_axes();
-                let rounds = axes.iter().map(|&axis| kernel.space[axis]).product();
-                inner(axes, None, rounds)
-            }
-            Body::ArgReduce { axis, .. } | Body::Gather { axis } => inner(along(axis), Some(0..1), 0),
-            Body::Scatter { op, axis } => {
-                // Replacing needs no loop.
-                let rounds = op.binary().map_or(0, |_| kernel.operands[2].layout.shape()[axis]);
-                inner(along(axis), Some(1..3), rounds)
-            }
-            Body::Map(_)
-            | Body::Rows { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Copy { .. }
-            | Body::Custom(_) => inner(SmallVec::new(), None, 0),
+        if let Body::Reduce { .. } = kernel.body {
+            inner(kernel.reduced_axes(), None, 0)
+        } else if let Body::Contract(_) = kernel.body {
+            let axes = kernel.reduced_axes();
+            let rounds = axes.iter().map(|&axis| kernel.space[axis]).product();
+            inner(axes, None, rounds)
+        } else if let Body::ArgReduce { axis, .. } | Body::Gather { axis } = kernel.body {
+            inner(along(axis), Some(0..1), 0)
+        } else if let Body::Scatter { op, axis } = kernel.body {
+            // Replacing needs no loop.
+            let rounds = op.binary().map_or(0, |_| kernel.operands[2].layout.shape()[axis]);
+            inner(along(axis), Some(1..3), rounds)
+        } else {
+            inner(SmallVec::new(), None, 0)
         }
     }
 
@@ -178,24 +172,16 @@ impl Inner {
 /// axis along which a cut makes it smaller, unless that is the first axis that can be cut.
 fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
     let operand = kernel.operands.first()?;
-    match kernel.body {
+    if let Body::ArgSort { .. } = kernel.body {
         // The keys: even if the input is a single repeated element, or the output has only a few.
-        Body::ArgSort { .. } => Some((unpacked(operand.dtype), kernel.space.numel(), None)),
-        Body::Scatter { op: ScatterOp::Replace, axis } => {
-            Some((DType::U32, scatter::turns(kernel, axis).numel(), Some(axis)))
-        }
+        Some((unpacked(operand.dtype), kernel.space.numel(), None))
+    } else if let Body::Scatter { op: ScatterOp::Replace, axis } = kernel.body {
+        Some((DType::U32, scatter::turns(kernel, axis).numel(), Some(axis)))
+    } else if let Body::Contract(Some(_)) = kernel.body {
         // The sums, which the epilogue reads from memory.
-        Body::Contract(Some(_)) => Some((operand.dtype.register(), kernel.outputs[0].shape.numel(), None)),
-        Body::Map(_)
-        | Body::Reduce { .. }
-        | Body::Rows { .. }
-        | Body::ArgReduce { .. }
-        | Body::Cumulative { .. }
-        | Body::Contract(None)
-        | Body::Gather { .. }
-        | Body::Scatter { .. }
-        | Body::Copy { .. }
-        | Body::Custom(_) => None,
+        Some((operand.dtype.register(), kernel.outputs[0].shape.numel(), None))
+    } else {
+        None
     }
 }
 
@@ -389,18 +375,10 @@ impl Whole<'_> {
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
         let stored =
             self.room(kernel.outputs[0].dtype.register()).min(self.room(kernel.operands[0].dtype.register()));
-        let most = match kernel.body {
-            // These write to the output directly.
-            Body::Gather { .. } | Body::Scatter { .. } => MAX_PIECES,
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(_)
-            | Body::Copy { .. }
-            | Body::Custom(_) => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
+        // Gathers and scatters write to the output directly.
+        let most = match matches!(kernel.body, Body::Gather { .. } | Body::Scatter { .. }) {
+            true => MAX_PIECES,
+            false => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
         };
         let mut parts = Vec::new();
         let mut open = vec![kernel.clone()];
@@ -437,18 +415,12 @@ impl Whole<'_> {
 
     /// The slice of the indexed axis that a piece covers.
     fn along(&self, piece: &Piece) -> Along {
-        let (axis, start, size) = match self.kernel.body {
-            Body::Gather { axis } => (axis, 0, self.kernel.operands[0].layout.shape()[axis]),
-            Body::Scatter { axis, .. } => (axis, piece.origin[axis], self.kernel.space[axis]),
-            Body::Map(_)
-            | Body::Reduce { .. }
-            | Body::Rows { .. }
-            | Body::ArgReduce { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Contract(_)
-            | Body::Copy { .. }
-            | Body::Custom(_) => (0, 0, 0),
+        let (axis, start, size) = if let Body::Gather { axis } = self.kernel.body {
+            (axis, 0, self.kernel.operands[0].layout.shape()[axis])
+        } else if let Body::Scatter { axis, .. } = self.kernel.body {
+            (axis, piece.origin[axis], self.kernel.space[axis])
+        } else {
+            (0, 0, 0)
         };
         Along { axis, start, size }
     }
@@ -587,12 +559,8 @@ impl Whole<'_> {
                     contract::dispatches(&epilogue::sums(&part), self.capabilities)?,
                     p * pitch * storage_size(stored),
                 ),
-                Body::Map(_)
-                | Body::Rows { .. }
-                | Body::Cumulative { .. }
-                | Body::ArgSort { .. }
-                | Body::Copy { .. }
-                | Body::Custom(_) => return Err(self.refused(&part)),
+                // The others have no parts (`Inner`).
+                _ => return Err(self.refused(&part)),
             };
             place(&mut made, &bound);
             out.append(made);
@@ -605,14 +573,8 @@ impl Whole<'_> {
             }
             Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
             Body::Contract(_) => Some((ReduceOp::Sum, None)),
-            Body::Map(_)
-            | Body::Rows { .. }
-            | Body::Cumulative { .. }
-            | Body::ArgSort { .. }
-            | Body::Gather { .. }
-            | Body::Scatter { .. }
-            | Body::Copy { .. }
-            | Body::Custom(_) => None,
+            // The parts of the others write their own places of the output.
+            _ => None,
         };
         if let Some((op, divide)) = joined {
             let sizes = [output.shape.numel(), count, pitch];

@@ -85,11 +85,8 @@ impl Instr {
     pub fn cost(&self) -> u32 {
         match self {
             Instr::Load(_) | Instr::Scalar(_) => 0,
-            Instr::Arange { .. }
-            | Instr::Compare(..)
-            | Instr::Select(..)
-            | Instr::Cast(_)
-            | Instr::Fold(..) => 1,
+            Instr::Arange { .. } | Instr::Compare(..) | Instr::Select(..) | Instr::Cast(_) => 1,
+            Instr::Fold(..) => 1,
             Instr::LoadAt { .. } => LOAD_AT_COST,
             Instr::Random { .. } => RANDOM_COST,
             Instr::Unary(op, _) => op.cost(),
@@ -109,11 +106,8 @@ impl Instr {
             Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
             Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
             Instr::LoadAt { input, index } => Instr::LoadAt { input, index: f(index) },
-            Instr::Load(_)
-            | Instr::Scalar(_)
-            | Instr::Arange { .. }
-            | Instr::Random { .. }
-            | Instr::Fold(..) => self,
+            Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } => self,
+            Instr::Fold(..) => self,
         }
     }
 

@@ -163,11 +163,8 @@ pub(super) fn of_output(kernel: &Kernel, o: usize, dtype: DType, given: Given<'_
             let first = all.next()?;
             Some(all.fold(Range { attained: false, ..first }, Range::joined))
         }
-        Body::Reduce { .. }
-        | Body::Cumulative { .. }
-        | Body::Contract(None)
-        | Body::Scatter { .. }
-        | Body::Custom(_) => None,
+        Body::Reduce { .. } | Body::Cumulative { .. } | Body::Contract(None) => None,
+        Body::Scatter { .. } | Body::Custom(_) => None,
     }?
     .within(dtype)?;
     let bounds = range.bounds();
@@ -223,11 +220,8 @@ fn of_registers(
             }
             // Bool keeps 0 and 1, and a cast of integers that fit changes nothing.
             Instr::Cast(a) if dtype != DType::Bool => ranges[usize::from(a)],
-            Instr::Cast(_)
-            | Instr::Powi(..)
-            | Instr::Compare(..)
-            | Instr::Fold(..)
-            | Instr::Random { .. } => None,
+            Instr::Cast(_) | Instr::Powi(..) | Instr::Compare(..) | Instr::Fold(..) => None,
+            Instr::Random { .. } => None,
         };
         let all = Bounds::of(dtype).map(Range::from);
         ranges.push(range.and_then(|range| range.within(dtype)).or(all));
