@@ -9,6 +9,7 @@ mod circles;
 mod decisions;
 mod fuzz;
 mod gpu_stats;
+mod house;
 mod model_table;
 mod models;
 mod onnx_conformance;
@@ -53,6 +54,8 @@ enum Command {
     /// see `gpu-stats --help`
     #[command(disable_help_flag = true)]
     GpuStats(PassedOn),
+    /// Count what makes the sources hard to live in, each against a bound
+    House(house::Args),
     /// Get ONNX's test cases and networks of other projects, and check Taper on them
     Models(models::Args),
     /// Run the tests of crates/models and write docs/models.md from what they compared
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Browser(args) => browser::run(&args),
         Command::CheckLayers => check_layers::run(),
         Command::CheckProse(args) => check_prose::run(&args),
+        Command::House(args) => house::run(&args),
         Command::Models(args) => models::run(&args),
         Command::OnnxExportCheck(args) => onnx_export_check::run(&args),
         Command::ModelTable => model_table::run(),
