@@ -2,6 +2,7 @@
 //! `device=wgpu:0,deal=tiled@20785`. Also the log of skipped tests.
 
 use std::{
+    cell::Cell,
     fs::{self, OpenOptions},
     io::Write,
     path::{Path, PathBuf},
@@ -45,10 +46,16 @@ fn day() -> Option<u64> {
     setting("turn").map(read)
 }
 
-/// Whether a case of the running test is tried today: where tests take turns, on one of `of` days.
+/// Whether the next case of the running test is tried today: where tests take turns, every `of`-th one, and on
+/// the next day its neighbour. So cases that are alike, which are neighbours, are not all left to one day.
 #[track_caller]
-pub fn has_turn(case: &str, of: u64) -> bool {
-    day().is_none_or(|day| hash(&format!("{} {case}", test())).wrapping_add(day).is_multiple_of(of))
+pub fn has_turn(of: u64) -> bool {
+    thread_local! {
+        /// The cases that this thread, which runs one test, has asked for.
+        static ASKED: Cell<u64> = const { Cell::new(0) };
+    }
+    let number = ASKED.replace(ASKED.get() + 1);
+    day().is_none_or(|day| hash(&test()).wrapping_add(number).wrapping_add(day).is_multiple_of(of))
 }
 
 /// The name of the running test: the test harness names its threads.
@@ -178,7 +185,7 @@ pub fn opened_beside<D>(device: Result<D>) -> Option<D> {
 /// There is no device, and `TAPER_TEST` has `require=wgpu`.
 #[track_caller]
 pub fn opened_in_turn<D>(open: impl FnOnce() -> Result<D>) -> Option<D> {
-    has_turn("", 3).then(open).and_then(opened_beside)
+    has_turn(3).then(open).and_then(opened_beside)
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ fn assert_close(what: &str, found: &[f64], expected: &[f64], tolerance: f64) {
 fn compare(s: Sizes, options: Options) {
     let Some(device) = tiled() else { return };
     let (what, scale) = (format!("{s:?}, {options:?}"), 1.0 / (s.width as f64).sqrt());
-    if !has_turn(&what, 4) {
+    if !has_turn(4) {
         return;
     }
     let given = Given::new(s, options);
