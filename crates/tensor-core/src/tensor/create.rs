@@ -145,20 +145,20 @@ impl Tensor {
         greatest: usize,
         write: impl Fn(usize, &mut [usize]) + Sync,
     ) -> Result<Tensor> {
-        const SOME: usize = 1024;
+        const CHUNK_ELEMENTS: usize = 1024;
         let dtype = device.int_dtype();
         let shape = shape.checked(op)?;
         check(op, &shape, dtype, device)?;
         let bounds = Bounds { low: 0, high: greatest as i64, attained: false, above: None };
         Tensor::filled(dtype, shape, device, Some(bounds), &|begin, piece| {
-            let mut indices = [0; SOME];
+            let mut indices = [0; CHUNK_ELEMENTS];
             macro_rules! fill {
                 ($t:ty) => {{
                     let (elements, _) = piece.as_chunks_mut();
                     let first = begin / size_of::<$t>();
-                    for (k, elements) in elements.chunks_mut(SOME).enumerate() {
+                    for (k, elements) in elements.chunks_mut(CHUNK_ELEMENTS).enumerate() {
                         let indices = &mut indices[..elements.len()];
-                        write(first + k * SOME, indices);
+                        write(first + k * CHUNK_ELEMENTS, indices);
                         let pairs = elements.iter_mut().zip(indices);
                         pairs.for_each(|(element, index)| *element = (*index as $t).to_ne_bytes());
                     }

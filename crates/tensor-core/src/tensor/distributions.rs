@@ -24,7 +24,7 @@ const LARGE_RATE: f64 = 10.0;
 
 /// A number that a Poisson or binomial draw with a mean up to [`LARGE_RATE`] exceeds with a chance below
 /// 10⁻²⁰.
-const MOST: usize = 56;
+const MAX_DRAW: usize = 56;
 
 #[track_caller]
 fn finite(op: &'static str, numbers: &[(&str, f64)]) -> Result<()> {
@@ -360,7 +360,7 @@ fn first_accepted(accepted: &Tensor, found: &Tensor, otherwise: &Tensor) -> Resu
 fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     let uniform = open_uniform(rate.shape().clone(), rate.dtype(), rng)?;
     let log = rate.log();
-    let ln_factorials: Vec<f64> = (1..=MOST)
+    let ln_factorials: Vec<f64> = (1..=MAX_DRAW)
         .scan(0.0, |sum, k| {
             *sum += (k as f64).ln();
             Some(*sum)
@@ -369,12 +369,12 @@ fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     // Numbers that the greatest rate exceeds with a chance below this are left out, in steps, because
     // each length needs its own kernel.
     const RARE: f64 = 1e-20;
-    let reached = (1..=MOST)
+    let reached = (1..=MAX_DRAW)
         .rev()
         .find(|&k| k as f64 * most.ln() - most - ln_factorials[k - 1] >= RARE.ln())
         .unwrap_or(1)
         .next_multiple_of(8)
-        .min(MOST);
+        .min(MAX_DRAW);
     let (mut at_least, mut count) = (rate.zeros_like(), rate.zeros_like());
     for k in (1..=reached).rev() {
         let chance = log.mul_scalar(k as f64).sub(rate)?.sub_scalar(ln_factorials[k - 1]).exp();
@@ -418,7 +418,7 @@ fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
 /// Binomial numbers for means up to [`LARGE_RATE`] and p up to ½, by the method of [`few`].
 #[track_caller]
 fn few_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
-    let k = Tensor::arange(1i64, MOST as i64 + 1, 1i64, (n.dtype(), rng.device()))?;
+    let k = Tensor::arange(1i64, MAX_DRAW as i64 + 1, 1i64, (n.dtype(), rng.device()))?;
     let (n, p) = (n.unsqueeze(-1)?, p.unsqueeze(-1)?);
     // The ratio P(k) / P(k − 1) = (n − k + 1) / k · p / (1 − p).
     let left = n.sub(&k)?.add_scalar(1.0);

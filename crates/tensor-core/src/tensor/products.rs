@@ -13,8 +13,8 @@ use crate::{
 
 /// The line length below which an inner loop is too short, provided that the rest of each factor has at
 /// least this many elements.
-const SHORT: usize = 64;
-const FEW: usize = 4;
+const SHORT_LINE: usize = 64;
+const REST_MIN_ELEMENTS: usize = 4;
 
 impl Tensor {
     /// The Kronecker product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁,
@@ -36,9 +36,9 @@ impl Tensor {
             .collect::<Shape>()
             .checked(OP)?;
         if let (&[.., m], &[.., n]) = (a.dims(), b.dims())
-            && n < SHORT
-            && a.numel() >= FEW * m
-            && b.numel() >= FEW * n
+            && n < SHORT_LINE
+            && a.numel() >= REST_MIN_ELEMENTS * m
+            && b.numel() >= REST_MIN_ELEMENTS * n
         {
             // The innermost lines are short. Both factors are first expanded along whole output lines,
             // which are then multiplied.

@@ -119,14 +119,14 @@ impl Generator {
 
     /// The numbers 0..n in random order, generated on the host (Fisher and Yates).
     pub fn permutation(&self, n: usize) -> Vec<usize> {
-        const AHEAD: usize = 16;
+        const BUFFERED_WORDS: usize = 16;
         let mut order: Vec<usize> = (0..n).collect();
         // The stream is locked for all draws, and blocks are computed several at a time.
         let mut stream = self.advancing();
-        let (mut words, mut used) = ([[0; AHEAD]; 2], AHEAD);
+        let (mut words, mut used) = ([[0; BUFFERED_WORDS]; 2], BUFFERED_WORDS);
         for i in (1..n).rev() {
             let place = below(i as u64 + 1, || {
-                if used == AHEAD {
+                if used == BUFFERED_WORDS {
                     (words, used) = (philox_words(stream.seed, stream.next), 0);
                 }
                 let word = u64::from(words[0][used]) << 32 | u64::from(words[1][used]);

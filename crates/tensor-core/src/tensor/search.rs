@@ -13,7 +13,7 @@ use crate::{
 
 /// On a device without a kernel for [`SearchSorted`], up to this many sorted numbers are all compared with
 /// each value, in one kernel; longer sequences use binary search, with a gather for each step.
-const FEW: usize = 64;
+const COMPARED_MAX_ELEMENTS: usize = 64;
 
 impl Tensor {
     /// For each of `values`, the number of these sorted numbers that precede it: those less than it or,
@@ -85,7 +85,7 @@ impl Tensor {
                 (true, false) => less.bitwise_or(&values.isnan().bitwise_and(&sorted.isnan().logical_not())?),
             }
         };
-        if n <= FEW {
+        if n <= COMPARED_MAX_ELEMENTS {
             let sorted = if own_rows { sorted.unsqueeze(-2)? } else { sorted };
             return before(&sorted, &values.unsqueeze(-1)?)?.sum_axis(-1, false);
         }
@@ -118,7 +118,7 @@ impl Tensor {
                 let none = Op::Full(Scalar::Bool(false));
                 Ok(Tensor::source_unchecked(none, x.shape().clone(), DType::Bool, &x.device()))
             }
-            n if n <= FEW => x.unsqueeze(-1)?.eq(&test)?.reduce(ReduceOp::Any, -1, false),
+            n if n <= COMPARED_MAX_ELEMENTS => x.unsqueeze(-1)?.eq(&test)?.reduce(ReduceOp::Any, -1, false),
             n => {
                 let (sorted, _) = test.sort(0, false)?;
                 let place = sorted.places_of(OP, &x, false)?.minimum_scalar(n as i64 - 1);

@@ -6,12 +6,12 @@ use super::{Tensor, create::TensorOptions};
 use crate::base::error::{Error, Result};
 
 /// The argument below which the power series of I₀ is used.
-const SHORT: f64 = 20.0;
+const SERIES_LIMIT: f64 = 20.0;
 
 /// I₀(x)·e⁻ˣ for x ≥ 0, with I₀ the modified Bessel function of order 0: the power series for small x,
 /// else the asymptotic one, whose terms decrease until k ≈ 4x and whose error is about e⁻²ˣ.
 fn i0e(x: f64) -> f64 {
-    if x < SHORT {
+    if x < SERIES_LIMIT {
         let (mut term, mut sum, mut k) = (1.0, 1.0, 1.0);
         while term > sum * 1e-17 {
             term *= (x / 2.0 / k) * (x / 2.0 / k);
@@ -184,7 +184,7 @@ impl Tensor {
         if !(beta.is_finite() && beta >= 0.0) {
             return Err(Error::invalid(OP, format!("beta {beta}: give a finite one of at least 0")));
         }
-        if beta < SHORT {
+        if beta < SERIES_LIMIT {
             // The series I₀(x) = Σ (x² / 4)ᵏ / k!², with as many terms as the greatest x needs.
             let (mut terms, mut term) = (vec![1.0], 1.0);
             while term > 1e-17 {
