@@ -126,7 +126,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The number of threads that the environment asks for.
 pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<usize>, Misread> {
     if let Some(wanted) = Variable::of("TAPER_THREADS", variable("TAPER_THREADS")) {
-        let threads = wanted.text.parse().ok().filter(|&threads| (1..=MOST).contains(&threads));
+        let threads = wanted.text.parse().ok().filter(|&threads| (1..=MAX_THREADS).contains(&threads));
         return threads
             .map(Some)
             .ok_or_else(|| wanted.misread("a number of threads from 1 on, the caller's among them"));
@@ -137,13 +137,13 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
     match wanted.text.parse() {
         // In rayon's variable, 0 means one thread per processor.
         Ok(0) => Ok(None),
-        Ok(threads) if threads <= MOST => Ok(Some(threads)),
+        Ok(threads) if threads <= MAX_THREADS => Ok(Some(threads)),
         _ => Err(wanted.misread("a number of threads; TAPER_THREADS goes before it")),
     }
 }
 
 /// More threads than any machine has processors are a mistake.
-const MOST: usize = 1 << 14;
+const MAX_THREADS: usize = 1 << 14;
 
 /// The grains of work that callers did alone since a helper was last woken.
 static ALONE: AtomicUsize = AtomicUsize::new(0);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Suffix of the names of cases that run while another process is busy.
-pub(crate) const BUSY: &str = "_busy";
+pub(crate) const BUSY_SUFFIX: &str = "_busy";
 
 /// A named piece of work.
 pub(crate) struct Case {
@@ -146,7 +146,7 @@ impl Case {
 
     /// The same work while another process keeps a core busy.
     pub(crate) fn busy(mut self) -> Case {
-        self.name += BUSY;
+        self.name += BUSY_SUFFIX;
         self.beside_busy = true;
         self
     }
@@ -282,9 +282,9 @@ impl Bench {
 /// is idle, as during the check of the case before (an H200 from 1,980 to 345 MHz within three seconds), and
 /// takes up to a second of work to raise it.
 fn warm_up(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<()> {
-    const BUSY: Duration = Duration::from_millis(1500);
+    const BUSY_TIME: Duration = Duration::from_millis(1500);
     let (start, mut calls) = (Instant::now(), 0);
-    while calls < 3 || (device.name() != "cpu" && start.elapsed() < BUSY) {
+    while calls < 3 || (device.name() != "cpu" && start.elapsed() < BUSY_TIME) {
         call()?;
         calls += 1;
     }

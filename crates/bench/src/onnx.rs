@@ -28,7 +28,7 @@ const LOADS: usize = 5;
 /// The outputs of both sides agree up to this part of their greatest element.
 const TOLERANCE: f64 = 5e-3;
 /// Outputs below this are rounding errors of sums of larger numbers.
-const LEAST: f64 = 1e-3;
+const NOISE_FLOOR: f64 = 1e-3;
 
 /// The elements of an input, the same on both sides.
 #[derive(Clone, Copy)]
@@ -361,7 +361,7 @@ pub(crate) fn difference(ours: &[Tensor], theirs: &[Value], tolerance: f64) -> R
         let mean = list.iter().sum::<f64>() / list.len().max(1) as f64;
         let (their_mean, their_most) = (told["mean"].as_f64(), told["most"].as_f64());
         let close = |own: f64, theirs: Option<f64>| {
-            theirs.is_some_and(|theirs| (own - theirs).abs() <= tolerance * most.max(LEAST))
+            theirs.is_some_and(|theirs| (own - theirs).abs() <= tolerance * most.max(NOISE_FLOOR))
         };
         if !close(mean, their_mean) || !close(most, their_most) {
             return Ok(Some(format!("output {at}: mean {mean}, greatest {most}; the peer has {told}")));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{case::BUSY, line::Line};
+use crate::{case::BUSY_SUFFIX, line::Line};
 
 /// The columns of the table.
 pub(crate) struct Table {
@@ -51,7 +51,7 @@ impl Cells {
             notes.push(format!("loading alone {load} ms"));
         }
         // Beside a busy process calls are fast or slow, and the median may be either.
-        if let Some(mean) = ours.mean_ms.filter(|_| ours.case.ends_with(BUSY)) {
+        if let Some(mean) = ours.mean_ms.filter(|_| ours.case.ends_with(BUSY_SUFFIX)) {
             let theirs = theirs.and_then(|t| Some(format!(", {}'s {}", t.peer, milliseconds(t.mean_ms?))));
             notes.push(format!("mean {}{} ms", milliseconds(mean), theirs.unwrap_or_default()));
         }

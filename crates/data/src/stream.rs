@@ -21,7 +21,7 @@ use crate::{
 
 const OP: &str = "StreamLoader";
 /// The capacity of each queue, in batches: from the reader to each worker, and from each worker to the loop.
-const AHEAD: usize = 2;
+const QUEUED_BATCHES: usize = 2;
 
 /// A stream of items of unknown number. `torch.utils.data.IterableDataset`.
 pub trait IterableDataset: Send + Sync + 'static {
@@ -340,8 +340,8 @@ impl<B: Send + 'static> Threads<B> {
         let maker = Arc::new(maker);
         let mut to_workers: Vec<SyncSender<Raw<D::Item>>> = Vec::new();
         for worker in 0..workers {
-            let (raw_sender, raws) = sync_channel::<Raw<D::Item>>(AHEAD);
-            let (sender, queue) = sync_channel(AHEAD);
+            let (raw_sender, raws) = sync_channel::<Raw<D::Item>>(QUEUED_BATCHES);
+            let (sender, queue) = sync_channel(QUEUED_BATCHES);
             let maker = maker.clone();
             self.spawn(format!("stream-worker-{worker}"), move || {
                 for raw in raws {

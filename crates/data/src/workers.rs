@@ -17,7 +17,7 @@ use tensor_core::{Error, Result};
 use crate::{Collate, Dataset, epoch::Epoch};
 
 /// The capacity of a worker's queue, in batches.
-const AHEAD: usize = 2;
+const QUEUED_BATCHES: usize = 2;
 
 /// The threads of one epoch, which end when this is dropped.
 pub(crate) struct Workers<B> {
@@ -37,7 +37,7 @@ impl<B: Send + 'static> Workers<B> {
         let count = count.clamp(1, (epoch.batches - epoch.first).max(1));
         let mut workers = Workers { queues: Vec::new(), first: epoch.first, threads: Vec::new() };
         for first in 0..count {
-            let (sender, queue) = sync_channel(AHEAD);
+            let (sender, queue) = sync_channel(QUEUED_BATCHES);
             let epoch = epoch.clone();
             let run = move || work(&epoch, epoch.first + first, count, &sender);
             // If a thread does not start, its queue is closed and its batches are errors.

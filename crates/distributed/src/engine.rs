@@ -23,7 +23,7 @@ use crate::{
 
 /// The size of an `all_reduce`, in bytes, up to which every rank sends all data to every other one, which
 /// takes one exchange instead of two.
-pub(crate) const SMALL: usize = 8 << 10;
+pub(crate) const DIRECT_MAX_BYTES: usize = 8 << 10;
 
 /// A call to perform, and the channel for its result.
 pub(crate) struct Job {
@@ -226,7 +226,9 @@ impl Engine {
     fn collective(&mut self, call: Call, mut data: Words) -> Done<Answer> {
         self.agree(&call)?;
         let data = match call.kind {
-            Kind::AllReduce(op) if call.bytes() <= SMALL => self.all_reduce_small(&call, op, data)?,
+            Kind::AllReduce(op) if call.bytes() <= DIRECT_MAX_BYTES => {
+                self.all_reduce_small(&call, op, data)?
+            }
             Kind::AllReduce(op) => {
                 let own = self.reduce_pieces(&call, op, &data)?;
                 self.gather_pieces(&call, own, &mut data)?;

@@ -132,7 +132,7 @@ impl CustomKernel for Routine {
 }
 
 /// The work of a batch, in multiplications, from which threads share its matrices.
-const SHARED: usize = 1 << 17;
+const SHARED_MIN_WORK: usize = 1 << 17;
 /// Parts of a batch per thread.
 const PARTS: usize = 8;
 
@@ -156,7 +156,7 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
     let given: Vec<&[T]> = inputs.iter().map(CpuInput::as_slice).collect::<Result<_>>()?;
     let mut rest: Vec<&mut [T]> = outputs.iter_mut().map(CpuOutput::as_mut_slice).collect::<Result<_>>()?;
     let threads = dense::available_threads();
-    let are_shared = threads > 1 && batch >= threads && batch * m * n * m.min(n) >= SHARED;
+    let are_shared = threads > 1 && batch >= threads && batch * m * n * m.min(n) >= SHARED_MIN_WORK;
     let count = batch.div_ceil(if are_shared { threads * PARTS } else { 1 });
     let sizes: Vec<usize> = rest.iter().map(|all| all.len() / batch).collect();
     let mut failures: Vec<Option<(usize, Fault)>> = vec![None; batch.div_ceil(count)];
@@ -175,8 +175,9 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
     let run = |part: Part<'_, T>| {
         let Part { first, count, mut outputs, failed } = part;
         for i in 0..count {
-            let own: SmallVec<[&[T]; MOST]> = given.iter().map(|all| own(all, first + i, batch)).collect();
-            let mut to: SmallVec<[&mut [T]; MOST]> =
+            let own: SmallVec<[&[T]; MAX_OPERANDS]> =
+                given.iter().map(|all| own(all, first + i, batch)).collect();
+            let mut to: SmallVec<[&mut [T]; MAX_OPERANDS]> =
                 outputs.iter_mut().map(|all| own_mut(all, i, count)).collect();
             if let Err(fault) = one(routine, (m, n), &own, &mut to) {
                 *failed = Some((first + i, fault));
@@ -196,7 +197,7 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
 }
 
 /// The greatest number of inputs or outputs of a routine.
-const MOST: usize = 3;
+const MAX_OPERANDS: usize = 3;
 
 fn own<T>(all: &[T], b: usize, batch: usize) -> &[T] {
     let size = all.len() / batch;

@@ -28,8 +28,8 @@ const SHARE_STEPS: u32 = 50;
 const PROFILED_STEP: u32 = 3;
 
 /// The request of the page for the next step.
-static ASKED: AtomicU8 = AtomicU8::new(NOTHING);
-const NOTHING: u8 = 0;
+static ASKED: AtomicU8 = AtomicU8::new(NO_REQUEST);
+const NO_REQUEST: u8 = 0;
 const PROFILE: u8 = 1;
 const ANOMALY: u8 = 2;
 const MEMORY: u8 = 3;
@@ -77,13 +77,13 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
     if !is_recording() {
         return f();
     }
-    if ASKED.compare_exchange(LIMITS, NOTHING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+    if ASKED.compare_exchange(LIMITS, NO_REQUEST, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         list_limits(number);
     }
     let begun = Instant::now();
     let calls = PACE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, |pace| pace.calls) + 1;
-    let asked = match ASKED.swap(NOTHING, Ordering::Relaxed) {
-        NOTHING if calls == PROFILED_STEP => PROFILE,
+    let asked = match ASKED.swap(NO_REQUEST, Ordering::Relaxed) {
+        NO_REQUEST if calls == PROFILED_STEP => PROFILE,
         asked => asked,
     };
     let done = match asked {
@@ -102,7 +102,7 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
             record.trouble(format!("error {error}"), number, "A step failed", &error.to_string(), hint)
         });
     }
-    note_pace(number, calls, begun, asked == NOTHING);
+    note_pace(number, calls, begun, asked == NO_REQUEST);
     done
 }
 

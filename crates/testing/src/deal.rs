@@ -44,7 +44,7 @@ pub const SETTING: &str = "deal";
 pub const DAYS: u64 = 4;
 
 /// The forms of consecutive runs of a group: users' GPUs run the tiled one.
-const OFTEN: [Form; 8] = [
+const FORM_ROUNDS: [Form; 8] = [
     Form::Tiled,
     Form::Direct,
     Form::Tiled,
@@ -59,7 +59,7 @@ const OFTEN: [Form; 8] = [
 /// least one; four days have every form.
 pub fn dealt(group: &str, cases: usize, part: usize, day: u64) -> impl Iterator<Item = (usize, Form)> {
     let today = cases.div_ceil(part) as u64;
-    let forms: &[Form] = if today == 1 { &Form::ALL } else { &OFTEN };
+    let forms: &[Form] = if today == 1 { &Form::ALL } else { &FORM_ROUNDS };
     let (count, of_forms, first) = (cases as u64, forms.len() as u64, hash(group));
     (0..today).map(move |k| {
         let run = day * today + k;
@@ -87,8 +87,8 @@ impl Deal {
     /// Whether this run takes a case that has only a name: one in [`DAYS`] each day.
     pub fn takes_name(self, name: &str) -> bool {
         let turn = hash(name).wrapping_add(self.day);
-        let form = (hash(name) / DAYS).wrapping_add(self.day / DAYS) % OFTEN.len() as u64;
-        turn.is_multiple_of(DAYS) && OFTEN[form as usize] == self.form
+        let form = (hash(name) / DAYS).wrapping_add(self.day / DAYS) % FORM_ROUNDS.len() as u64;
+        turn.is_multiple_of(DAYS) && FORM_ROUNDS[form as usize] == self.form
     }
 }
 

@@ -156,7 +156,7 @@ const B: u8 = 2;
 const C: u8 = 4;
 
 /// Registers of a turn.
-const TURN: usize = 4;
+const UNROLLED_REGISTERS: usize = 4;
 
 struct Pair<V, const FIRST: u8, const SECOND: u8, const NUMBERS: u8> {
     operands: [*const f32; 3],
@@ -185,12 +185,12 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
             }};
         }
         let mut i = 0;
-        while i + TURN * V::WIDTH <= n {
-            for k in 0..TURN {
+        while i + UNROLLED_REGISTERS * V::WIDTH <= n {
+            for k in 0..UNROLLED_REGISTERS {
                 // SAFETY: the caller gives n elements. Elements are read before their place is written.
                 unsafe { some!(load, i + k * V::WIDTH, V::WIDTH) };
             }
-            i += TURN * V::WIDTH;
+            i += UNROLLED_REGISTERS * V::WIDTH;
         }
         while i + V::WIDTH <= n {
             // SAFETY: as above.

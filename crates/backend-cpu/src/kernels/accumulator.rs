@@ -122,8 +122,9 @@ impl Accumulator for f64 {
             }};
         }
         /// A separate search for NaN pays only from this many numbers on.
-        const MANY: usize = 32;
-        if dtype != DType::F64 && n >= MANY && matches!(op, ReduceOp::Max | ReduceOp::Min) {
+        const NAN_SEARCH_MIN_ELEMENTS: usize = 32;
+        if dtype != DType::F64 && n >= NAN_SEARCH_MIN_ELEMENTS && matches!(op, ReduceOp::Max | ReduceOp::Min)
+        {
             let data = data.cast();
             // SAFETY: the caller's promise.
             return f64::from(unsafe {

@@ -47,7 +47,7 @@ pub(crate) fn run(
 }
 
 /// Lines that are looked through together where neighbours are contiguous.
-const TOGETHER: usize = 64;
+const LINE_GROUP: usize = 64;
 /// Keys that are kept side by side along a line, so that the loop over them vectorises.
 const LANES: usize = 32;
 
@@ -62,11 +62,11 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
 ) {
     let output = Layout::contiguous(layout.shape().reduced(&[axis], true));
     let lines = Lines::new([layout, &output], axis);
-    let width = if lines.side_by_side() { TOGETHER } else { 1 };
+    let width = if lines.side_by_side() { LINE_GROUP } else { 1 };
     lines.for_each(width, layout.numel(), &|Band { lines: count, starts: [from, to] }| {
         let from = input.at::<T>(layout.offset()).wrapping_offset(from).cast_const();
         let (length, along, across) = (lines.length, lines.along[0], lines.across[0]);
-        let mut best = [0i32; TOGETHER];
+        let mut best = [0i32; LINE_GROUP];
         if along == 1 && count == 1 {
             best[0] = isa.narrow().run(ContiguousLine { from, length, key: &key }) as i32;
         } else if across == 1 {
@@ -143,7 +143,7 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for NeighbouringLines<
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        let mut keys = [K::default(); TOGETHER];
+        let mut keys = [K::default(); LINE_GROUP];
         self.best.fill(0);
         for i in 0..self.length {
             let from = self.from.wrapping_offset(i as isize * self.along);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Lines that are worked on together: where neighbours are contiguous, a cache line of 4-byte elements.
-const TOGETHER: usize = 16;
+const LINE_GROUP: usize = 16;
 
 /// An element as its key and its index.
 trait Item: Copy + Ord + Default + Send {
@@ -105,7 +105,7 @@ fn sort<T: Ordered, I: Item>(
     let lines = Lines::new([layout, output], axis);
     let (n, k) = (lines.length, output.shape()[axis]);
     let apart = lines.side_by_side();
-    let width = (if apart { SORTED_NEIGHBOURS } else { SORTED_ELEMENTS } / n).clamp(1, TOGETHER);
+    let width = (if apart { SORTED_NEIGHBOURS } else { SORTED_ELEMENTS } / n).clamp(1, LINE_GROUP);
     let work = layout.numel() * 8;
     let (along, across) = (lines.along, lines.across);
     // The closure is called through a pointer, and captured values would be read from memory: copies of

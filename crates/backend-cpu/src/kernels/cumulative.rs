@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Lines taken together where neighbours are contiguous: their states stay in the first-level cache.
-const WIDE: usize = 256;
+const LINE_GROUP: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
 
@@ -258,7 +258,7 @@ impl Scan<'_> {
         let numel = self.layout.numel();
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
-        let width = if lines.across[1] == 1 { WIDE } else { ROWS };
+        let width = if lines.across[1] == 1 { LINE_GROUP } else { ROWS };
         let last = lines.length as isize - 1;
         let (begin, step) = if self.reverse { (last, -1) } else { (0, 1) };
         lines.for_each(width, numel, &|Band { lines: count, starts: [from, to] }| {
@@ -340,7 +340,8 @@ where
 
     #[inline(always)]
     fn run(self) {
-        let mut states: [std::mem::MaybeUninit<S>; WIDE] = [const { std::mem::MaybeUninit::uninit() }; WIDE];
+        let mut states: [std::mem::MaybeUninit<S>; LINE_GROUP] =
+            [const { std::mem::MaybeUninit::uninit() }; LINE_GROUP];
         let states = &mut states[..self.count];
         let read = |i: usize, j: usize, across: isize| {
             let at = i as isize * self.along[0] + j as isize * across;

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Grid points whose corners are found at once.
-const PLACES: usize = 64;
+const POINT_GROUP: usize = 64;
 /// Channels that are read at each of these points before the next channels. Planes are often a power of two
 /// apart, so that a point's pixels share a set of the first-level cache, which has room for this many lines.
 const CHANNELS: usize = 8;
@@ -174,7 +174,7 @@ fn typed<T: Coordinate>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_
     };
     match threads::worth((batch * places * channels) << of.axes, COSTLY_ELEMENT_GRAIN) {
         1 => some(0..batch * places),
-        _ => threads::share_ranges(batch * places, PLACES, some),
+        _ => threads::share_ranges(batch * places, POINT_GROUP, some),
     }
     Ok(())
 }
@@ -237,7 +237,7 @@ impl<T: Coordinate> Axis<T> {
 
     /// Converts grid values to pixel coordinates.
     #[inline(always)]
-    fn place(&self, padding: GridPadding, at: &mut [T; PLACES]) {
+    fn place(&self, padding: GridPadding, at: &mut [T; POINT_GROUP]) {
         for x in at.iter_mut() {
             *x = self.readable(padding, *x);
             *x = (*x + T::ONE) * self.scale - self.before;
@@ -299,30 +299,34 @@ struct GridPoints<'a, T, const D: usize, const K: usize> {
 /// The pixels that a group of grid points reads.
 struct Corners<T, const K: usize> {
     /// Offsets within a channel; valid even for a corner that is not read.
-    offsets: [[i32; PLACES]; K],
-    weights: [[T; PLACES]; K],
+    offsets: [[i32; POINT_GROUP]; K],
+    weights: [[T; POINT_GROUP]; K],
     /// A bit for each corner that is within the image.
-    inside: [u32; PLACES],
+    inside: [u32; POINT_GROUP],
 }
 
 /// The two neighbouring pixels of each point along one axis.
 #[derive(Clone, Copy)]
 struct Sides<T> {
     /// The pixel, clamped to the image.
-    pixels: [[i32; PLACES]; 2],
-    weights: [[T; PLACES]; 2],
+    pixels: [[i32; POINT_GROUP]; 2],
+    weights: [[T; POINT_GROUP]; 2],
     /// 1 if the pixel is outside the image.
-    outside: [[u32; PLACES]; 2],
+    outside: [[u32; POINT_GROUP]; 2],
 }
 
 impl<T: Coordinate> Sides<T> {
     #[inline(always)]
     fn new() -> Sides<T> {
-        Sides { pixels: [[0; PLACES]; 2], weights: [[T::ONE; PLACES]; 2], outside: [[0; PLACES]; 2] }
+        Sides {
+            pixels: [[0; POINT_GROUP]; 2],
+            weights: [[T::ONE; POINT_GROUP]; 2],
+            outside: [[0; POINT_GROUP]; 2],
+        }
     }
 
     #[inline(always)]
-    fn set(&mut self, side: usize, of: &Axis<T>, at: &[T; PLACES], weights: &[T; PLACES]) {
+    fn set(&mut self, side: usize, of: &Axis<T>, at: &[T; POINT_GROUP], weights: &[T; POINT_GROUP]) {
         self.weights[side] = *weights;
         for (p, &x) in at.iter().enumerate() {
             self.outside[side][p] = u32::from(!((x >= T::ZERO) & (x <= of.last)));
@@ -344,7 +348,7 @@ impl<T: Coordinate, const D: usize, const K: usize> Job for GridPoints<'_, T, D,
         let mut first = self.range.start;
         while first < self.range.end {
             let (picture, place) = (first / places, first % places);
-            let count = min(min(PLACES, places - place), self.range.end - first);
+            let count = min(min(POINT_GROUP, places - place), self.range.end - first);
             let corners = self.corners(first, count);
             for channel in (0..self.of.channels).step_by(CHANNELS) {
                 let channels = channel..min(channel + CHANNELS, self.of.channels);
@@ -363,17 +367,17 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
         let grid = unsafe { std::slice::from_raw_parts(self.of.grid.add(first * D), count * D) };
         let mut sides = [Sides::<T>::new(); D];
         for (axis, sides) in sides.iter_mut().enumerate() {
-            let mut at = [T::ZERO; PLACES];
+            let mut at = [T::ZERO; POINT_GROUP];
             // x comes first in the grid; it belongs to the last axis.
             at.iter_mut().zip(grid.chunks_exact(D)).for_each(|(at, numbers)| *at = numbers[D - 1 - axis]);
             let of = &self.of.axes[axis];
             of.place(self.of.of.padding, &mut at);
             if K == 1 {
                 at.iter_mut().for_each(|x| *x = x.round());
-                sides.set(0, of, &at, &[T::ONE; PLACES]);
+                sides.set(0, of, &at, &[T::ONE; POINT_GROUP]);
             } else {
                 let (mut upper, mut near, mut far) = (at, at, at);
-                for p in 0..PLACES {
+                for p in 0..POINT_GROUP {
                     let pixel = at[p].floor();
                     let share = at[p] - pixel;
                     (at[p], upper[p]) = (pixel, pixel + T::ONE);
@@ -384,15 +388,15 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
             }
         }
         let mut found = Corners {
-            offsets: [[0; PLACES]; K],
-            weights: [[T::ONE; PLACES]; K],
-            inside: [(1 << K) - 1; PLACES],
+            offsets: [[0; POINT_GROUP]; K],
+            weights: [[T::ONE; POINT_GROUP]; K],
+            inside: [(1 << K) - 1; POINT_GROUP],
         };
         for corner in 0..K {
             let (offsets, weights) = (&mut found.offsets[corner], &mut found.weights[corner]);
             for (axis, sides) in sides.iter().enumerate() {
                 let (side, size) = (corner >> axis & 1, self.of.axes[axis].size);
-                for p in 0..PLACES {
+                for p in 0..POINT_GROUP {
                     offsets[p] = offsets[p] * size + sides.pixels[side][p];
                     weights[p] = weights[p] * sides.weights[side][p];
                     found.inside[p] &= !(sides.outside[side][p] << corner);
@@ -417,7 +421,7 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
         let (pictures, results) =
             (self.of.pictures.wrapping_add(plane * area), self.of.out.0.wrapping_add(plane * places + place));
         // A bound that the compiler can see avoids bounds checks.
-        for p in 0..count.min(PLACES) {
+        for p in 0..count.min(POINT_GROUP) {
             let (mut offsets, mut weights) = ([0usize; K], [T::ZERO; K]);
             for k in 0..K {
                 (offsets[k], weights[k]) = (corners.offsets[k][p] as usize, corners.weights[k][p]);

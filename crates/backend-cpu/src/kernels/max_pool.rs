@@ -28,15 +28,15 @@ impl Native for MaxPool {
 /// The element type of a plane.
 trait Number: Copy + PartialOrd + Send + Sync + 'static {
     /// A lower bound of all elements.
-    const LEAST: Self;
+    const LOWER_BOUND: Self;
 }
 
 impl Number for f32 {
-    const LEAST: f32 = f32::NEG_INFINITY;
+    const LOWER_BOUND: f32 = f32::NEG_INFINITY;
 }
 
 impl Number for f64 {
-    const LEAST: f64 = f64::NEG_INFINITY;
+    const LOWER_BOUND: f64 = f64::NEG_INFINITY;
 }
 
 fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> Result<()> {
@@ -122,7 +122,7 @@ impl<T: Number> Ordered<T> {
         let phase = phase(of);
         let (span, row) = ([reach(0) + 1, reach(1) + 1], phase * of.stride[2]);
         let held = vec![None; span[0] * span[1]];
-        Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
+        Ordered { rows: vec![T::LOWER_BOUND; held.len() * row], held, span, phase, row }
     }
 
     /// The start of the reordered row (z, y) of a plane, which is reordered now unless it is held already.
@@ -291,7 +291,7 @@ impl<T: Number> Job for LongWindow<'_, T> {
         let LongWindow { pool, lines, along } = self;
         let first = lines.first().map_or(0, |&(_, place)| place) + along.start as i32;
         // Separate lanes for whole registers of a row and for its rest shorten the dependency chains.
-        let (mut best, mut place) = ([T::LEAST; LANES], [first; LANES]);
+        let (mut best, mut place) = ([T::LOWER_BOUND; LANES], [first; LANES]);
         let (mut best_left, mut place_left) = (best, place);
         let lane = pool.lanes;
         // Processes a register of elements; the first is at position `here`.
@@ -322,7 +322,7 @@ impl<T: Number> Job for LongWindow<'_, T> {
                 // first of equal elements wins.
                 go_through!(values, start + (row.len() - LANES) as i32, best_left, place_left);
             } else {
-                let mut values = [T::LEAST; LANES];
+                let mut values = [T::LOWER_BOUND; LANES];
                 values[..row.len()].copy_from_slice(row);
                 go_through!(values, start, best_left, place_left);
             }
@@ -337,8 +337,9 @@ impl<T: Number> Job for LongWindow<'_, T> {
 #[inline(never)]
 fn first_of<T: Number>(values: &[[T; LANES]; 2], places: &[[i32; LANES]; 2]) -> (T, i32) {
     let (values, places) = (values.as_flattened(), places.as_flattened());
-    let greatest =
-        values.iter().fold(T::LEAST, |best, &value| if comes_first(value, best) { value } else { best });
+    let greatest = values
+        .iter()
+        .fold(T::LOWER_BOUND, |best, &value| if comes_first(value, best) { value } else { best });
     let is_it = |value: &T| !comes_first(greatest, *value);
     let place = values.iter().zip(places).filter(|(value, _)| is_it(value)).map(|(_, &place)| place).min();
     (greatest, place.unwrap_or(places[0]))
@@ -371,7 +372,7 @@ impl<T: Number> Job for RowOfWindows<'_, T> {
     fn run(self) {
         let RowOfWindows { pool, rows, taps, before, maxima, places } = self;
         for k in (0..maxima.len()).step_by(LANES) {
-            let mut best = [T::LEAST; LANES];
+            let mut best = [T::LOWER_BOUND; LANES];
             let (mut start, mut place) = ([0; LANES], [0; LANES]);
             start.copy_from_slice(&pool.starts[k..k + LANES]);
             place.copy_from_slice(&pool.firsts[k..k + LANES]);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Values whose places are found side by side: each step of one waits for what it reads.
-const TOGETHER: usize = 16;
+const SEARCH_GROUP: usize = 16;
 
 impl Native for SearchSorted {
     fn supports(_: &Kernel) -> bool {
@@ -78,8 +78,8 @@ fn typed<T: Copy + Sync>(
 
 /// Searches all values in a row.
 fn all<T: Copy>(row: &[T], values: &[T], places: &mut [i32], before: impl Fn(T, T) -> bool) {
-    let (values, rest) = values.as_chunks::<TOGETHER>();
-    let (places, rest_of_places) = places.as_chunks_mut::<TOGETHER>();
+    let (values, rest) = values.as_chunks::<SEARCH_GROUP>();
+    let (places, rest_of_places) = places.as_chunks_mut::<SEARCH_GROUP>();
     for (places, values) in places.iter_mut().zip(values) {
         *places = halved(row, values, &before);
     }

@@ -28,7 +28,7 @@ pub(super) trait Running: Send + Sync {
     /// The destination of results: the address of the first.
     type To: Copy + Send + Sync;
     /// The neutral state.
-    const NOTHING: Self::State;
+    const NEUTRAL: Self::State;
     /// The state of a single element; `position` counts the elements processed before it.
     fn open(x: Self::Item, position: usize) -> Self::State;
     fn join(earlier: Self::State, later: Self::State) -> Self::State;
@@ -74,7 +74,7 @@ impl Running for Sum {
     type Item = f32;
     type State = f64;
     type To = Shared<f32>;
-    const NOTHING: f64 = -0.0;
+    const NEUTRAL: f64 = -0.0;
 
     #[inline(always)]
     fn open(x: f32, _: usize) -> f64 {
@@ -116,7 +116,7 @@ macro_rules! integers {
             type Item = $t;
             type State = $t;
             type To = Shared<$t>;
-            const NOTHING: $t = 0;
+            const NEUTRAL: $t = 0;
 
             #[inline(always)]
             fn open(x: $t, _: usize) -> $t {
@@ -160,7 +160,7 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
     type Item = f32;
     type State = i64;
     type To = Shared<i32>;
-    const NOTHING: i64 = i64::MIN;
+    const NEUTRAL: i64 = i64::MIN;
 
     #[inline(always)]
     fn open(x: f32, position: usize) -> i64 {
@@ -214,7 +214,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
 
     /// Writes all results on this thread.
     pub(super) fn alone(&self, isa: Isa) {
-        let mut before = R::NOTHING;
+        let mut before = R::NEUTRAL;
         for index in 0..self.pieces() {
             before = R::join(before, isa.run(self.scan(index, before)));
         }
@@ -224,7 +224,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     /// piece while earlier pieces are still being processed.
     pub(super) fn shared(&self, isa: Isa) {
         let (taken, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let state = AtomicU64::new(R::to_bits(R::NOTHING));
+        let state = AtomicU64::new(R::to_bits(R::NEUTRAL));
         threads::share(self.pieces(), |_| {
             // Pieces are taken in order, so the piece that all others wait for is always being processed.
             let index = taken.fetch_add(1, Ordering::Relaxed);
@@ -237,7 +237,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
                 let before = before();
                 return pass_on(R::join(before, isa.run(self.scan(index, before))));
             }
-            let whole = isa.run(Whole(self.scan(index, R::NOTHING)));
+            let whole = isa.run(Whole(self.scan(index, R::NEUTRAL)));
             let mut looks = 0;
             while turn.load(Ordering::Acquire) != index {
                 looks += 1;
@@ -295,7 +295,7 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
         if REVERSE {
             x.reverse();
         }
-        let mut states = [R::NOTHING; WIDTH];
+        let mut states = [R::NEUTRAL; WIDTH];
         for (j, (state, x)) in states.iter_mut().zip(x).enumerate() {
             *state = R::open(x, i + j);
         }
@@ -330,7 +330,7 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     /// Joins all elements of the piece, and writes the results if `STORE`.
     #[inline(always)]
     fn go<const STORE: bool>(&self) -> R::State {
-        let (mut state, mut i, last) = (R::NOTHING, self.start, self.line.last());
+        let (mut state, mut i, last) = (R::NEUTRAL, self.start, self.line.last());
         // SAFETY: all of these elements are in the line.
         unsafe {
             while i + WIDTH <= self.end {

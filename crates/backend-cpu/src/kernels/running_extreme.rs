@@ -23,7 +23,7 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
     type Item = f32;
     type State = i64;
     type To = (Shared<f32>, Shared<i64>);
-    const NOTHING: i64 = Extreme::<LEAST>::NOTHING;
+    const NEUTRAL: i64 = Extreme::<LEAST>::NEUTRAL;
 
     #[inline(always)]
     fn open(x: f32, position: usize) -> i64 {

@@ -8,14 +8,14 @@ use super::{
 };
 
 /// Beyond it both functions of −|x| round to 0 in f32.
-const FAR: f32 = 14.43;
+const UNDERFLOW_ARGUMENT: f32 = 14.43;
 /// Beyond it both functions of −|x| round to 0 in f64.
 const FAR_WIDE: f64 = 39.0;
 
-/// The magnitude of x, at most `FAR`; NaN stays.
+/// The magnitude of x, at most `UNDERFLOW_ARGUMENT`; NaN stays.
 #[inline(always)]
 fn magnitude(x: f32) -> f32 {
-    x.abs().at_most(FAR)
+    x.abs().at_most(UNDERFLOW_ARGUMENT)
 }
 
 /// e^(−a²/2) as y · 2^k with y in [0.7, 1.42]: (y, k, k and its magic number).

@@ -128,12 +128,12 @@ impl Isa {
 pub(crate) trait Sets: Copy + Send + Sync {
     /// Whether block loops have a single form for all aliasing cases of the output: faster to compile and
     /// slightly slower.
-    const SHORT: bool;
+    const ONE_FORM: bool;
     fn run<J: Job>(self, job: J) -> J::Output;
 }
 
 impl Sets for Isa {
-    const SHORT: bool = false;
+    const ONE_FORM: bool = false;
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         Isa::run(self, job)
@@ -145,7 +145,7 @@ impl Sets for Isa {
 pub(crate) struct Narrow(Isa);
 
 impl Sets for Narrow {
-    const SHORT: bool = true;
+    const ONE_FORM: bool = true;
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
@@ -163,7 +163,7 @@ impl Sets for Narrow {
 pub(crate) struct Plain;
 
 impl Sets for Plain {
-    const SHORT: bool = true;
+    const ONE_FORM: bool = true;
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         job.run()
@@ -175,7 +175,7 @@ impl Sets for Plain {
 pub(crate) struct Fused(Isa);
 
 impl Sets for Fused {
-    const SHORT: bool = false;
+    const ONE_FORM: bool = false;
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
@@ -198,7 +198,7 @@ impl Sets for Fused {
 pub(crate) struct Short<S>(pub(crate) S);
 
 impl<S: Sets> Sets for Short<S> {
-    const SHORT: bool = true;
+    const ONE_FORM: bool = true;
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         self.0.run(job)

@@ -2,7 +2,7 @@
 //!
 //! The loops are as plain as possible, one position per iteration, so that compilers vectorise them. An
 //! output may be an operand's own memory. That case has its own loop, where the compiler sees that both are
-//! one address. With [`Sets::SHORT`] there is one loop for all cases, whose results pass through a local
+//! one address. With [`Sets::ONE_FORM`] there is one loop for all cases, whose results pass through a local
 //! buffer.
 #![allow(unsafe_code)]
 
@@ -77,7 +77,7 @@ macro_rules! looped {
             sets: impl Sets, $($ptr: *const $T,)+ out: *mut O, n: usize, f: impl Fn($($T),+) -> O,
         ) {
             fn choose<S: Sets, $($T: Copy,)+ O: Copy>(sets: S, job: $job<$($T,)+ O, impl Fn($($T),+) -> O>) {
-                if S::SHORT { sets.run($short(job)) } else { sets.run(job) }
+                if S::ONE_FORM { sets.run($short(job)) } else { sets.run(job) }
             }
             choose(sets, $job { $($ptr,)+ out, n, f });
         }
@@ -160,7 +160,7 @@ struct FoldLanes<const N: usize, T, A, F, G> {
 /// Accumulators of a long run, enough that compilers vectorise the loop over them; and of a short run, which
 /// would spend most of its time joining more.
 const LANES: usize = 64;
-const FEW: usize = 8;
+const SHORT_RUN_LANES: usize = 8;
 /// Accumulators that fill a register.
 const REGISTER: usize = 16;
 
@@ -223,7 +223,7 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
 ) -> A {
     if n < LANES {
         // Few lanes do not fill a wider register.
-        isa.narrow().run(FoldLanes::<FEW, _, _, _, _> { data, n, start, f, join })
+        isa.narrow().run(FoldLanes::<SHORT_RUN_LANES, _, _, _, _> { data, n, start, f, join })
     } else {
         sets.run(FoldLanes::<LANES, _, _, _, _> { data, n, start, f, join })
     }
@@ -241,8 +241,8 @@ pub(crate) unsafe fn fold_any_order<T: Copy, A: Copy>(
     f: impl Fn(A, T) -> A,
     join: impl Fn(A, A) -> A,
 ) -> A {
-    const SOME: usize = 16;
-    isa.narrow().run(FoldLanes::<SOME, _, _, _, _> { data, n, start, f, join })
+    const FOLD_LANES: usize = 16;
+    isa.narrow().run(FoldLanes::<FOLD_LANES, _, _, _, _> { data, n, start, f, join })
 }
 
 /// The number that a comparison keeps, in `N` lanes, and the greatest bit pattern without signs.
@@ -299,8 +299,8 @@ pub(crate) unsafe fn fold_extreme(
     start: f32,
     pick: impl Fn(f32, f32) -> f32,
 ) -> f32 {
-    const SOME: usize = 32;
-    let (extreme, top) = isa.narrow().run(ExtremeLanes::<SOME, _> { data, n, start, pick });
+    const FOLD_LANES: usize = 32;
+    let (extreme, top) = isa.narrow().run(ExtremeLanes::<FOLD_LANES, _> { data, n, start, pick });
     if top > f32::INFINITY.to_bits() { f32::from_bits(top) } else { extreme }
 }
 

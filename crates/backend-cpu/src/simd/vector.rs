@@ -50,11 +50,11 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     /// The sum of the numbers of each of eight registers: halves are added until one number is left.
     #[inline(always)]
     fn totals(of: [Self; 8]) -> [Self::Number; 8] {
-        const MOST: usize = 16;
-        const { assert!(Self::WIDTH <= MOST, "the widest register") };
+        const MAX_WIDTH: usize = 16;
+        const { assert!(Self::WIDTH <= MAX_WIDTH, "the widest register") };
         let mut totals = [Self::Number::ZERO; 8];
         for (total, register) in totals.iter_mut().zip(of) {
-            let mut lanes = [Self::Number::ZERO; MOST];
+            let mut lanes = [Self::Number::ZERO; MAX_WIDTH];
             // SAFETY: the array has room for `WIDTH` numbers.
             unsafe { register.store_first(lanes.as_mut_ptr(), Self::WIDTH) };
             let mut width = Self::WIDTH;

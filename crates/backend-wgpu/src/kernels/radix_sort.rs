@@ -27,10 +27,10 @@ const EACH: usize = 12;
 /// Elements of a tile.
 const TILE: usize = EACH * DIGITS;
 /// Neighbours that mark themselves in one mask of two words.
-const TOGETHER: usize = 64;
+const MASK_BITS: usize = 64;
 /// The words of all masks: two for each digit and each group of neighbours.
-const MASKS: usize = 2 * DIGITS * (DIGITS / TOGETHER);
-const _: () = assert!(MASKS + DIGITS * (DIGITS / TOGETHER) <= TILE);
+const MASKS: usize = 2 * DIGITS * (DIGITS / MASK_BITS);
+const _: () = assert!(MASKS + DIGITS * (DIGITS / MASK_BITS) <= TILE);
 /// With as many tiles a line needs no step of its own that sums their counts: all workgroups of a line read
 /// no more than a quarter of the bytes that they move.
 const MAX_TILES_SUMMED_AT_ONCE: usize = 32;
@@ -217,7 +217,7 @@ impl RadixSort<'_> {
     /// The places of the first elements with each digit: in the tile, added to the counters of the groups,
     /// and in the line, from which `moves` has the distance. Invocation i computes those of digit i.
     fn starts(&self, c: &mut Code) {
-        let groups = DIGITS / TOGETHER;
+        let groups = DIGITS / MASK_BITS;
         for group in 0..groups {
             let counter = MASKS + group * DIGITS;
             c.bind(format_args!("n{group}"), format_args!("atomicLoad(&slots[{counter}u + local_index])"));
@@ -324,8 +324,8 @@ impl RadixSort<'_> {
 /// keys that have the digit. Each group of neighbours has a part of the tile.
 fn begin(pass: Pass, c: &mut Code) {
     begin_tile("line_at", c);
-    c.bind("group", format_args!("local_index / {TOGETHER}u"));
-    c.bind("first", format_args!("group * {}u + local_index % {TOGETHER}u", EACH * TOGETHER));
+    c.bind("group", format_args!("local_index / {MASK_BITS}u"));
+    c.bind("first", format_args!("group * {}u + local_index % {MASK_BITS}u", EACH * MASK_BITS));
     c.bind("bit", "1u << (local_index & 31u)");
     // The marks below an invocation's own, in the two words of a mask.
     c.bind("is_high", "(local_index & 32u) != 0u");
@@ -336,8 +336,8 @@ fn begin(pass: Pass, c: &mut Code) {
         c.line(format_args!("atomicStore(&slots[local_index + {}u], 0u);", e * DIGITS));
     }
     for e in 0..EACH {
-        c.bind(format_args!("has{e}"), format_args!("first + {}u < count", e * TOGETHER));
-        c.bind(format_args!("r{e}"), format_args!("begin + min(first + {}u, count - 1u)", e * TOGETHER));
+        c.bind(format_args!("has{e}"), format_args!("first + {}u < count", e * MASK_BITS));
+        c.bind(format_args!("r{e}"), format_args!("begin + min(first + {}u, count - 1u)", e * MASK_BITS));
         c.bind(format_args!("key{e}"), format_args!("word{}(base, r{e})", pass.word()));
         c.bind(format_args!("mask{e}"), format_args!("2u * (group * 256u + digit_of(key{e}))"));
     }

@@ -113,7 +113,7 @@ mod tests {
         let names: HashSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
         for case in cases.iter().filter(|case| case.beside_busy) {
-            let quiet = case.name.strip_suffix(crate::case::BUSY);
+            let quiet = case.name.strip_suffix(crate::case::BUSY_SUFFIX);
             assert!(quiet.is_some_and(|quiet| names.contains(quiet)), "{}", case.name);
         }
         assert_eq!(cases.iter().filter(|case| case.beside_busy).count(), 3);

@@ -97,7 +97,7 @@ pub(super) fn pivot<T: Real>(x: &[T]) -> usize {
 #[inline(always)]
 pub(super) fn reciprocal<T: Real>(x: T) -> Option<T> {
     let found = T::ONE / x;
-    if found.finite() && found.magnitude() >= T::LEAST { Some(found) } else { None }
+    if found.finite() && found.magnitude() >= T::SMALLEST_NORMAL { Some(found) } else { None }
 }
 
 /// x /= by, as a product with the reciprocal if that is exact enough to use.
@@ -114,7 +114,7 @@ pub(super) fn divide<T: Real>(x: &mut [T], by: T) {
 }
 
 /// Columns of a right-hand side that stay in registers while solved rows are subtracted.
-const WIDE: usize = 64;
+const REGISTER_COLUMNS: usize = 64;
 const NARROW: usize = 16;
 
 /// Solves T·X = B in place, for a small triangle that is stored row-major; its other triangle is not read.
@@ -190,9 +190,9 @@ impl<T: Real> Job for Substitute<'_, T> {
     #[inline(always)]
     fn run(mut self) {
         let mut first = 0;
-        while first + WIDE <= self.columns {
-            self.some::<WIDE>(first);
-            first += WIDE;
+        while first + REGISTER_COLUMNS <= self.columns {
+            self.some::<REGISTER_COLUMNS>(first);
+            first += REGISTER_COLUMNS;
         }
         while first + NARROW <= self.columns {
             self.some::<NARROW>(first);

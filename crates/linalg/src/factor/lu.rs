@@ -152,7 +152,7 @@ impl<T: Real> Lu<T> {
     pub(super) fn upper(a: ArrayView2<'_, T>) -> Lu<T> {
         let (n, k) = (a.ncols(), a.nrows().min(a.ncols()));
         let mut factors = a.to_owned();
-        if a.nrows().max(n) <= small::MOST && k > 0 {
+        if a.nrows().max(n) <= small::MAX_SIZE && k > 0 {
             let mut swaps = vec![0; k];
             small::factor(elements(&mut factors), a.nrows(), n, &mut swaps);
             return Lu { factors, swaps };

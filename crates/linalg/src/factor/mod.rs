@@ -47,7 +47,7 @@ pub(crate) trait Real:
 {
     const ONE: Self;
     /// The least normal number.
-    const LEAST: Self;
+    const SMALLEST_NORMAL: Self;
     /// The machine epsilon: the distance from 1 to the next number.
     const ROUNDING: f64;
     /// Sums of squares from this value on have lost nothing to underflow.
@@ -65,7 +65,7 @@ macro_rules! real {
     ($($t:ident)*) => {$(
         impl Real for $t {
             const ONE: $t = 1.0;
-            const LEAST: $t = $t::MIN_POSITIVE;
+            const SMALLEST_NORMAL: $t = $t::MIN_POSITIVE;
             const ROUNDING: f64 = $t::EPSILON as f64;
             const SAFE: $t = $t::MIN_POSITIVE / $t::EPSILON / $t::EPSILON;
             const MOST_EXPONENT: i32 = $t::MAX_EXP - 2;

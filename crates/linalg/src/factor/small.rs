@@ -5,14 +5,14 @@ use backend_cpu::dense::{self, Job};
 use super::{Real, loops};
 
 /// The greatest number of rows and columns that is factored here.
-pub(super) const MOST: usize = 32;
+pub(super) const MAX_SIZE: usize = 32;
 
 /// Factors a row-major matrix with `columns` columns in place; the row exchanges are written to `swaps`.
 pub(super) fn factor<T: Real>(a: &mut [T], rows: usize, columns: usize, swaps: &mut [usize]) {
     match rows.max(columns) {
         ..=8 => dense::run(Small::<T, 8> { a, rows, columns, swaps }),
         9..=16 => dense::run(Small::<T, 16> { a, rows, columns, swaps }),
-        _ => dense::run(Small::<T, MOST> { a, rows, columns, swaps }),
+        _ => dense::run(Small::<T, MAX_SIZE> { a, rows, columns, swaps }),
     }
 }
 

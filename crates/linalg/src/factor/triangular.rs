@@ -7,7 +7,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
 use super::{Real, loops::Substitute, panel};
 
 /// The greatest size of a triangle that is solved row by row.
-const SMALL: usize = 32;
+const ROW_BY_ROW_MAX_SIZE: usize = 32;
 
 /// The triangle that is read, and whether its diagonal is implied to be 1.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub(super) struct Triangle {
 
 /// Solves T·X = B in place. Threads share blocks of columns.
 pub(super) fn solve<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: ArrayViewMut2<'_, T>) {
-    if t.nrows() <= SMALL {
+    if t.nrows() <= ROW_BY_ROW_MAX_SIZE {
         return halves(t, triangle, x);
     }
     dense::share(panel::blocks(x, 0, &mut ()), |block| halves(t, triangle, block.columns));
@@ -27,10 +27,10 @@ pub(super) fn solve<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: ArrayV
 /// [`solve`] for one block.
 pub(super) fn halves<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: ArrayViewMut2<'_, T>) {
     let n = t.nrows();
-    if n <= SMALL {
+    if n <= ROW_BY_ROW_MAX_SIZE {
         return small(t, triangle, x);
     }
-    let half = (n / 2).next_multiple_of(SMALL);
+    let half = (n / 2).next_multiple_of(ROW_BY_ROW_MAX_SIZE);
     let (top, bottom) = t.split_at(Axis(0), half);
     let ((above, across), (below, behind)) = (top.split_at(Axis(1), half), bottom.split_at(Axis(1), half));
     let (mut first, mut last) = x.split_at(Axis(0), half);

@@ -136,7 +136,7 @@ fn normalized_groups(
     let grouped = wide.reshape([input.dims()[0], groups, along, per])?;
     let is_row = along * per <= input.device().info().limits.max_row;
     // With gradients, sums over each channel serve the gradients of both the weights and the input.
-    if per >= LONG && (grouped.is_tracked() || !is_row) && hides_underflow(&wide, eps) {
+    if per >= SUM_FIRST_MIN_ELEMENTS && (grouped.is_tracked() || !is_row) && hides_underflow(&wide, eps) {
         let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
         let [mean, variance] = group_moments(&wide, groups)?;
         let factor = scale(&variance, eps, weight.as_ref())?;
@@ -429,7 +429,7 @@ fn variance(x: &Tensor, mean: &Tensor, axes: &[usize]) -> Result<Tensor> {
 }
 
 /// The number of elements of a channel from which they are summed along their axes first.
-const LONG: usize = 16;
+const SUM_FIRST_MIN_ELEMENTS: usize = 16;
 
 /// The mean and variance of each channel of each sample of `[N, C, …]`, `[N, C, 1…]`: one kernel, which reads
 /// memory once. [`combined`] makes those of larger sets of them.
@@ -456,7 +456,7 @@ fn combined(
 
 /// Whether the channels of `[N, C, …]` have enough elements to sum them along their axes first.
 fn has_long_channels(x: &Tensor) -> bool {
-    x.dims()[2..].iter().product::<usize>() >= LONG
+    x.dims()[2..].iter().product::<usize>() >= SUM_FIRST_MIN_ELEMENTS
 }
 
 /// The axes of a channel's elements in `[N, C, …]`: all but the second.

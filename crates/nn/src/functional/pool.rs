@@ -339,7 +339,7 @@ pub(crate) fn max_pool<const D: usize>(
         apply(Maxima(pool), &[&x])?.0
     } else {
         let axes: Vec<usize> = (2..2 + D).collect();
-        pool.windows(&x, LEAST)?.amax(axes.as_slice(), false)?
+        pool.windows(&x, PADDING_VALUE)?.amax(axes.as_slice(), false)?
     };
     let out = traced("max_pool", [Some(&x)], out, || pool.arguments());
     out.reshape(pool.unbatched(input, &out))
@@ -546,7 +546,7 @@ impl<const D: usize> Pool<D> {
     /// The flat index in its channel, as i32, of the first element of each window that equals its maximum.
     #[track_caller]
     fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
-        let windows = self.windows(x, LEAST)?;
+        let windows = self.windows(x, PADDING_VALUE)?;
         let device = x.device();
         // The position of each element in its channel; padding has none.
         let channel: Vec<usize> = [1, 1].into_iter().chain(self.sizes).collect();
@@ -635,11 +635,11 @@ impl<const D: usize> Pool<D> {
         let clamped = (0..D).all(|axis| self.padding[axis].0 == 0 || self.dilation[axis] == 1);
         if !(2..=MOST_TAPS.min(device.info().limits.max_inputs)).contains(&taps) || !clamped {
             let axes: Vec<usize> = (2..2 + D).collect();
-            let maxima = self.windows(x, LEAST)?.amax(axes.as_slice(), false)?;
+            let maxima = self.windows(x, PADDING_VALUE)?.amax(axes.as_slice(), false)?;
             let indices = self.indices(x, &maxima)?;
             return Ok((maxima, indices));
         }
-        let windows = self.windows(x, LEAST)?;
+        let windows = self.windows(x, PADDING_VALUE)?;
         let integer = |value: usize| Tensor::full(Shape::scalar(), value as i64, (DType::I32, &device));
         let mut found: Option<(Tensor, Tensor)> = None;
         // From the last tap on, so that the first of equal elements, and the first NaN, is kept.
@@ -688,7 +688,7 @@ impl<const D: usize> Pool<D> {
 const MOST_TAPS: usize = 16;
 
 /// The padding value of max pooling.
-const LEAST: f64 = f64::NEG_INFINITY;
+const PADDING_VALUE: f64 = f64::NEG_INFINITY;
 
 /// The greatest elements and, if a gradient needs them, their indices.
 #[derive(Debug)]

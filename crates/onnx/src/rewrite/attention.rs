@@ -29,7 +29,7 @@ pub(super) const REWRITE: Rewrite = Rewrite {
 
 const SCALE: &str = "scale";
 const AXIS: &str = "axis";
-const TOGETHER: &str = "together";
+const TOGETHER_ATTRIBUTE: &str = "together";
 
 fn apply(editor: &mut Editor<'_, '_>, found: &Found) -> bool {
     let Some(softmax) = editor.node(found, "s") else { return false };
@@ -51,7 +51,7 @@ fn apply(editor: &mut Editor<'_, '_>, found: &Found) -> bool {
         attributes: attributes([
             (SCALE, Attribute::Float(scale as f32)),
             (AXIS, Attribute::Int(axis)),
-            (TOGETHER, Attribute::Int(i64::from(together))),
+            (TOGETHER_ATTRIBUTE, Attribute::Int(i64::from(together))),
         ]),
         function: attention,
     };
@@ -90,7 +90,7 @@ fn attention(c: &Context<'_>) -> Result<Vec<Value>> {
     if let Some(mask) = mask {
         scores = scores.add(&mask)?;
     }
-    let weights = if c.flag(TOGETHER, false)? {
+    let weights = if c.flag(TOGETHER_ATTRIBUTE, false)? {
         let rows: usize = scores.dims()[..axis].iter().product();
         let shape = scores.dims().to_vec();
         let all: usize = shape[axis..].iter().product();

@@ -24,10 +24,10 @@ use crate::{
 };
 
 static RECORDING: AtomicBool = AtomicBool::new(false);
-static NOTED: Mutex<Noted> = Mutex::new(Noted { nodes: Vec::new(), prune_at: FEW });
+static NOTED: Mutex<Noted> = Mutex::new(Noted { nodes: Vec::new(), prune_at: PRUNE_MIN_NODES });
 
 /// The number of noted nodes below which dead ones are not pruned.
-const FEW: usize = 4096;
+const PRUNE_MIN_NODES: usize = 4096;
 
 /// The greatest use of memory so far, for each device.
 static PEAKS: Mutex<Vec<PeakMemory>> = Mutex::new(Vec::new());
@@ -77,7 +77,7 @@ pub fn record_memory(on: bool) {
     RECORDING.store(on, Ordering::SeqCst);
     if !on {
         let gone = std::mem::take(&mut noted.nodes);
-        noted.prune_at = FEW;
+        noted.prune_at = PRUNE_MIN_NODES;
         drop(noted);
         drop(gone);
         let gone = std::mem::take(&mut *lock(&PEAKS));
@@ -117,7 +117,7 @@ fn note_down(node: &Arc<Node>) {
     let mut noted = lock(&NOTED);
     if noted.nodes.len() >= noted.prune_at {
         noted.nodes.retain(|node| node.strong_count() > 0);
-        noted.prune_at = FEW.max(2 * noted.nodes.len());
+        noted.prune_at = PRUNE_MIN_NODES.max(2 * noted.nodes.len());
     }
     noted.nodes.push(Arc::downgrade(node));
 }

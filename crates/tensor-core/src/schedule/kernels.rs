@@ -25,11 +25,11 @@ pub(super) struct Kernels {
 }
 
 /// The minimum number of kernels that are kept regardless of use.
-const FEW: usize = 1024;
+const MIN_KEPT_KERNELS: usize = 1024;
 
 impl Default for Kernels {
     fn default() -> Kernels {
-        Kernels { known: FxHashSet::default(), most: FEW }
+        Kernels { known: FxHashSet::default(), most: MIN_KEPT_KERNELS }
     }
 }
 
@@ -43,7 +43,7 @@ impl Kernels {
             self.known.retain(|known| Arc::strong_count(&known.0) > 1);
             // The threshold grows with the set, so that a scan of all kernels is amortized over as many
             // new ones.
-            self.most = FEW.max(2 * self.known.len());
+            self.most = MIN_KEPT_KERNELS.max(2 * self.known.len());
         }
         let known = Arc::new(Known { kernel, compiled: Compiled::default() });
         self.known.insert(ByKernel(known.clone()));
@@ -112,10 +112,10 @@ mod tests {
     fn what_no_plan_has_is_dropped_and_the_rest_stays() {
         let mut kernels = Kernels::default();
         let kept = kernels.share(double(1));
-        for numel in 2..=3 * FEW {
+        for numel in 2..=3 * MIN_KEPT_KERNELS {
             kernels.share(double(numel));
         }
-        assert!(kernels.known.len() <= FEW, "{} are kept", kernels.known.len());
+        assert!(kernels.known.len() <= MIN_KEPT_KERNELS, "{} are kept", kernels.known.len());
         assert!(Arc::ptr_eq(&kept, &kernels.share(double(1))));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{
 
 use smallvec::SmallVec;
 
-use super::{Tensor, create::check};
+use super::{Tensor, creation::create::check};
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},

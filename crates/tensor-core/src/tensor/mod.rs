@@ -1,54 +1,19 @@
-//! The operations of [`Tensor`], one family in each file. This file constructs the nodes of operations and
+//! The operations of [`Tensor`], with a folder for each kind and a file for each family. This file constructs the nodes of operations and
 //! computes their values.
 //! It depends on every other module of the crate except `fft`.
 
-mod activation;
-mod addmm;
-mod affine;
 pub mod autocast;
-mod bits;
-mod blend;
 mod blocks;
 mod cell;
-mod combine;
-mod counts;
-mod create;
-mod cumulative;
+pub(crate) mod creation;
 mod custom;
-mod diagonal;
-mod differences;
-mod display;
-mod distributions;
-mod einsum;
-mod elementwise;
-mod histogram;
-mod index;
 mod indexing;
-mod linear;
-mod logarithms;
-mod moments;
-mod movement;
-#[cfg(feature = "ndarray")]
-mod ndarray;
-pub(crate) mod nested;
-mod norm;
-mod operators;
-mod products;
-mod quantile;
-mod random;
-mod read;
-mod rearrange;
+mod pointwise;
+mod product;
+mod reading;
 mod recording;
-mod reduce;
-mod representation;
-mod sampling;
-mod scatter;
-mod search;
-mod segment;
-mod signs;
-mod sort;
-mod special;
-mod window;
+mod reduction;
+mod shape;
 
 use std::{
     cell::Cell,
@@ -57,17 +22,17 @@ use std::{
 
 #[doc(hidden)] // for `optim`
 pub use cell::WeakTensor;
-pub use combine::MeshIndexing;
-pub use create::TensorOptions;
-pub use histogram::{Bins, HistogramOptions};
-pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
-pub use nested::Nested;
-pub use operators::Number;
-pub use quantile::Interpolation;
-pub use random::{Generator, fork_rng};
+pub use creation::create::TensorOptions;
+pub use creation::nested::Nested;
+pub use creation::random::{Generator, fork_rng};
+pub use indexing::index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
+pub use indexing::scatter::ScatterReduce;
+pub use pointwise::operators::Number;
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};
-pub use scatter::ScatterReduce;
+pub use reduction::histogram::{Bins, HistogramOptions};
+pub use reduction::quantile::Interpolation;
+pub use shape::combine::MeshIndexing;
 
 use crate::{
     base::{

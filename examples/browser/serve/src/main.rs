@@ -155,11 +155,11 @@ fn open(url: &str, profile: &Path) -> Outcome<Browser> {
 /// Opens the page and waits for what it sends back.
 fn results(server: &Server, files: &Files, url: &str) -> Outcome<Value> {
     // A page that says nothing for so long has come to a stop.
-    const LONG: Duration = Duration::from_secs(300);
+    const MAX_SILENCE: Duration = Duration::from_secs(300);
     let profile = tempfile::tempdir()?;
     let mut browser = open(url, profile.path())?;
     let (mut heard, mut doing) = (Instant::now(), "starting".to_string());
-    while heard.elapsed() < LONG {
+    while heard.elapsed() < MAX_SILENCE {
         if let Some(status) = browser.0.try_wait()? {
             return Err(format!("the browser ended: {status}").into());
         }
@@ -182,5 +182,5 @@ fn results(server: &Server, files: &Files, url: &str) -> Outcome<Value> {
             None => Ok(results),
         };
     }
-    Err(format!("the page has sent nothing for {} s; its last word: {doing}", LONG.as_secs()).into())
+    Err(format!("the page has sent nothing for {} s; its last word: {doing}", MAX_SILENCE.as_secs()).into())
 }

@@ -39,9 +39,9 @@ const AT_ONCE: usize = 8;
 /// The most strips of columns that are packed at once.
 const MOST_STRIPS: usize = 64;
 /// By how many strips a group may be larger than its share: groups begin at even ones.
-const UNEVEN: usize = 2;
+const GROUP_EXCESS_STRIPS: usize = 2;
 /// Bytes between strips, so that their tiles are not all in the same sets of the first-level cache.
-const APART: usize = 64;
+const STRIP_GAP_BYTES: usize = 64;
 /// Rows and columns that are worked through together; rectangles had best begin at their multiples.
 pub(super) const UNIT: usize = 2 * STRIP;
 
@@ -91,9 +91,9 @@ impl Bf16Product<'_> {
         }
         let blocks = self.k.div_ceil(BF16_KC_TERMS).max(1);
         let longest = (0..blocks).map(|i| self.terms(blocks, i).len()).max().unwrap_or(0).div_ceil(TERMS);
-        let strip = longest * TILE + APART;
+        let strip = longest * TILE + STRIP_GAP_BYTES;
         let strips = columns.len().div_ceil(STRIP);
-        let most = (bf16_columns_bytes() / strip / 2 * 2).clamp(2, MOST_STRIPS - UNEVEN);
+        let most = (bf16_columns_bytes() / strip / 2 * 2).clamp(2, MOST_STRIPS - GROUP_EXCESS_STRIPS);
         let groups = strips.div_ceil(most);
         // Whole pairs of strips, but for the last.
         let group = |i: usize| threads::part(strips, 2, groups, i);

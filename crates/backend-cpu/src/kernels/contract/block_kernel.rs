@@ -41,7 +41,7 @@ pub(super) struct BlockDots<'a> {
 
 /// How many bytes before their use blocks are asked for. The processor's own prefetching ends with each page:
 /// without this, rows from memory take 1.8 times as long.
-pub(super) const AHEAD: usize = 2048;
+pub(super) const PREFETCH_BYTES: usize = 2048;
 /// The most registers of sums of a vector.
 const REGISTERS: usize = 8;
 /// Rows whose sums are added up together.
@@ -112,7 +112,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
         let mut at = 0;
         for _ in 0..blocks {
             for line in 0..F::BYTES.div_ceil(LINE) {
-                prefetch::<true, _>(block.wrapping_add(AHEAD + line * LINE));
+                prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
             }
             // SAFETY: the caller's promise.
             unsafe {

@@ -6,7 +6,7 @@ use std::{marker::PhantomData, ops::Range};
 
 use tensor_core::GgmlType;
 
-use super::block_kernel::{AHEAD, BlockRows};
+use super::block_kernel::{BlockRows, PREFETCH_BYTES};
 use crate::simd::{
     block_formats::{Format, GROUP, HALF, by_format},
     bytes::{ByteForm, Bytes, by_bytes},
@@ -105,7 +105,7 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
             for r in 0..ROWS {
                 let block = starts[r].wrapping_add(i * F::BYTES);
                 for line in 0..F::BYTES.div_ceil(LINE) {
-                    prefetch::<true, _>(block.wrapping_add(AHEAD + line * LINE));
+                    prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
                 }
                 // SAFETY: the caller's promise.
                 unsafe {

@@ -13,7 +13,7 @@ const ROOT: f64 = 0.564_189_583_547_756_3;
 /// 2/π.
 const TWO_BY_PI: f64 = std::f64::consts::FRAC_2_PI;
 /// The limit up to which Cephes uses one rational function of x².
-const NEAR: f64 = 5.0;
+const RATIONAL_LIMIT: f64 = 5.0;
 
 /// A polynomial from its coefficients, highest power first.
 fn falling<'w>(x: Value<'w>, coefficients: &[f64]) -> Value<'w> {
@@ -33,7 +33,7 @@ struct Far<'w> {
 }
 
 fn far(x: Value<'_>, first: bool) -> Far<'_> {
-    let inverse = x.number(NEAR) / x;
+    let inverse = x.number(RATIONAL_LIMIT) / x;
     let square = inverse * inverse;
     let [pp, pq, qp, qq]: [&[f64]; 4] =
         if first { [&PP1, &PQ1, &QP1, &QQ1] } else { [&PP0, &PQ0, &QP0, &QQ0] };
@@ -53,7 +53,7 @@ pub(super) fn j(x: Value<'_>, first: bool) -> Value<'_> {
     let a = x.abs();
     let Far { p, q, sum, difference, scale } = far(a, first);
     let far = if first { (p * difference + q * sum) * scale } else { (p * sum - q * difference) * scale };
-    let even = a.gt(NEAR).choose(vanishing(a, far), j_near(a, first));
+    let even = a.gt(RATIONAL_LIMIT).choose(vanishing(a, far), j_near(a, first));
     if first { x.lt(0.0).choose(-even, even) } else { even }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn y(x: Value<'_>, first: bool) -> Value<'_> {
     } else {
         falling(square, &YP0) / falling(square, &YQ0) + log * j_near(x, false) * TWO_BY_PI
     };
-    let value = x.gt(NEAR).choose(vanishing(x, far), near);
+    let value = x.gt(RATIONAL_LIMIT).choose(vanishing(x, far), near);
     x.eq(0.0).choose(x.number(f64::NEG_INFINITY), value)
 }
 

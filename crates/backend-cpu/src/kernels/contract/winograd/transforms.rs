@@ -125,7 +125,7 @@ impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
 
 impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
     /// Elements of a row past those of its tiles, and rows of an image past those of its tiles.
-    const MORE: usize = 2;
+    const TILE_OVERHANG: usize = 2;
 
     /// Transforms the rows of a piece, each along itself.
     #[inline(always)]
@@ -136,12 +136,13 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
         let Piece { image, tiles, .. } = piece;
         let first = *image as isize * strides[0] + channel as isize * strides[1];
         let first = from.wrapping_offset(first + 2 * tiles.start as isize * strides[2]);
-        let length = of.width + Self::MORE;
+        let length = of.width + Self::TILE_OVERHANG;
         // Under the last row of an image there is none, and what is formed of it is no result.
-        let rows = (2 * tiles.len() + Self::MORE).min(of.height + Self::MORE - 2 * tiles.start);
+        let rows =
+            (2 * tiles.len() + Self::TILE_OVERHANG).min(of.height + Self::TILE_OVERHANG - 2 * tiles.start);
         let place = of.place(piece, nth);
         let mut r = 0;
-        while r < 2 * tiles.len() + Self::MORE {
+        while r < 2 * tiles.len() + Self::TILE_OVERHANG {
             // Numbers past the last tile are overwritten with the next row or piece.
             let line = &mut lines[r % 2 * SIDE * room + place + r / 2 * across..];
             let line = line[..(SIDE - 1) * room + across.next_multiple_of(WIDEST)].as_mut_ptr();
