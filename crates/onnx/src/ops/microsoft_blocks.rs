@@ -58,7 +58,11 @@ struct BlockWeight {
 struct Kept(Mutex<Option<(Device, Vec<MadeFrom>, BlockWeight)>>);
 
 /// The weight that `make` computes of these inputs; it is kept until one of them changes.
-fn kept(c: &Context<'_>, inputs: &[usize], make: fn(&Context<'_>) -> Result<BlockWeight>) -> Result<BlockWeight> {
+fn kept(
+    c: &Context<'_>,
+    inputs: &[usize],
+    make: fn(&Context<'_>) -> Result<BlockWeight>,
+) -> Result<BlockWeight> {
     let sources: Vec<MadeFrom> = inputs.iter().map(|&input| MadeFrom::of(c.input(input))).collect();
     let kept = c.parsed(|| Ok(Kept::default()))?;
     let mut kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +157,8 @@ fn zero_points(
             let message = format!("zero points {:?} for {rows} rows of {blocks} blocks", value.dims());
             return Err(c.error(message));
         }
-        let row = |row: &[u8]| unpacked(row, bits).into_iter().take(blocks).map(f32::from).collect::<Vec<_>>();
+        let row =
+            |row: &[u8]| unpacked(row, bits).into_iter().take(blocks).map(f32::from).collect::<Vec<_>>();
         list.chunks(line.max(1)).flat_map(row).collect()
     } else {
         floats(c, input)?
@@ -244,14 +249,20 @@ struct ColumnOrder {
 
 impl ColumnOrder {
     /// `list` has the group of each column; groups beyond a block's length have several blocks.
-    fn of(c: &Context<'_>, list: &[i64], columns: usize, (blocks, block): (usize, usize)) -> Result<ColumnOrder> {
+    fn of(
+        c: &Context<'_>,
+        list: &[i64],
+        columns: usize,
+        (blocks, block): (usize, usize),
+    ) -> Result<ColumnOrder> {
         if list.len() != columns && list.len() != blocks * block {
             return Err(c.error(format!("g_idx has {} elements for K = {columns}", list.len())));
         }
         let mut members = vec![Vec::new(); blocks];
         for (column, &group) in list.iter().take(columns).enumerate() {
             let of_group = usize::try_from(group).ok().and_then(|group| members.get_mut(group));
-            let of_group = of_group.ok_or_else(|| c.error(format!("g_idx has {group} for {blocks} groups")))?;
+            let of_group =
+                of_group.ok_or_else(|| c.error(format!("g_idx has {group} for {blocks} groups")))?;
             of_group.push(column);
         }
         let (mut slots, mut groups) = (Vec::new(), Vec::new());
@@ -345,7 +356,7 @@ impl QuantizedData {
         let mut of_scale = shape.clone();
         of_scale[axis] = blocks;
         let scales = c.value(2)?;
-        if scales.dims() != Some(&of_scale) {
+        if scales.dims() != Some(of_scale.as_slice()) {
             let message = format!(
                 "scales {:?} for data of sizes {shape:?} in blocks of {block} along axis {axis}",
                 scales.dims()

@@ -16,7 +16,7 @@ fn with_text(mut node: NodeProto, name: &str, text: &str) -> NodeProto {
     let attribute = AttributeProto {
         name: Some(name.into()),
         r#type: Some(3),
-        s: Some(text.as_bytes().to_vec()),
+        s: Some(text.as_bytes().to_vec().into()),
         ..Default::default()
     };
     node.attribute.push(attribute);
