@@ -312,7 +312,7 @@ def ordered_bits():
         weights = {"b": data, "s": scale, "g": groups, "bias": floats(rows)} | ({} if kind == "none" else {"z": zero})
         names = "x,b,s,,g,bias" if kind == "none" else "x,b,s,z,g,bias"
         product = ms("MatMulNBits", names, "y", K=depth, N=rows, bits=bits, block_size=block)
-        # ONNX Runtime has no 8 bits with groups, and reads neither packed zero points nor 2 bits as it should.
+        # ONNX Runtime has no groups of 8 bits, and reads 2 bits and packed zero points wrongly.
         unpack = lambda packed: (packed[..., None] >> np.arange(0, 8, bits) & (1 << bits) - 1).reshape(rows, -1)
         zero = unpack(zero)[:, :blocks] if kind == "packed" else zero
         decoded = (unpack(data)[:, :depth] - zero[:, groups]) * scale[:, groups]

@@ -35,8 +35,8 @@ const MODELS: &[&str] = &["llama", "mistral", "gemma2", "qwen2", "gpt2", "gpt_ne
 /// The page with the counted figures.
 const DESIGN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design.md"));
 
-/// Checks that as few products are computed as if each operation were computed when it is called, and that the
-/// row of the design's table is right, if it has one for this work.
+/// Checks that no more products are computed than if each operation is computed when it is called, and that
+/// the design's table is right, if it has a row for this work.
 fn check(work: &str, (lazy, eager): (usize, usize)) {
     eprintln!("{work}: {lazy} products, eager {eager}");
     assert!(lazy <= eager, "{work}: {lazy} products, eager {eager}");

@@ -140,8 +140,8 @@ fn bytes(c: &Context<'_>, input: usize) -> Result<Vec<u8>> {
     }
 }
 
-/// The zero points of `rows` rows of `blocks` blocks: an input of numbers, or of bytes in which those of a row
-/// are packed; without it all are `middle`.
+/// The zero points of `rows` rows of `blocks` blocks: an input of numbers, or of bytes in which those of a
+/// row are packed. Without it, all are in the middle of the integers' range.
 fn zero_points(
     c: &Context<'_>,
     input: usize,

@@ -1,5 +1,5 @@
-//! Integers of 8 bits with scales in ONNX Runtime's own domain. The operators compute on the numbers which the
-//! integers stand for. Weights of few bits are in [`super::microsoft_blocks`].
+//! Integers of 8 bits with scales in ONNX Runtime's own domain. The operators compute on the numbers which
+//! the integers stand for. Weights of few bits are in [`super::microsoft_blocks`].
 
 use tensor_core::{DType, Result, Tensor};
 

@@ -1,4 +1,4 @@
-//! What operators of ONNX Runtime's own domain refuse; [`crate::runtime`] has their results.
+//! Errors of operators of ONNX Runtime's own domain; [`crate::runtime`] has their results.
 
 use onnx::{
     Model,
