@@ -1,7 +1,8 @@
 //! The products of generations: each is computed once, whatever is read when. Reading logits and extending a
 //! cache, in any number of tokens, takes no more products than computing each operation when it is called.
 //!
-//! `cargo test -p taper-models --test it products:: -- --nocapture` prints the counts.
+//! `cargo test -p taper-models --test it products:: -- --nocapture` prints the counts. `docs/design.md` has a
+//! table of some, which these tests hold to what they count.
 
 use std::sync::{
     Arc,
@@ -10,9 +11,12 @@ use std::sync::{
 
 use autograd::no_grad;
 use models::{
-    Bart, KvCache,
+    Bart, KvCache, LanguageModel, T5,
     audio::Whisper,
-    generate::{BeamConfig, GenerationConfig, beam_search, generate, generate_batch, generate_speculative},
+    generate::{
+        BeamConfig, GenerationConfig, beam_search, generate, generate_batch, generate_speculative,
+        log_probabilities,
+    },
     load_language_model,
 };
 use nn::Module;
@@ -27,6 +31,23 @@ const LENGTHS: &[usize] = &[1, 16, 63, 64, 65, 128];
 const GPT_POSITIONS: usize = 64;
 
 const MODELS: &[&str] = &["llama", "mistral", "gemma2", "qwen2", "gpt2", "gpt_neox", "mamba", "rwkv7"];
+
+/// The page with the counted figures.
+const DESIGN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design.md"));
+
+/// Checks that no more products are computed than if each operation is computed when it is called, and that
+/// the design's table is right, if it has a row for this work.
+fn check(work: &str, (lazy, eager): (usize, usize)) {
+    eprintln!("{work}: {lazy} products, eager {eager}");
+    assert!(lazy <= eager, "{work}: {lazy} products, eager {eager}");
+    if let Some(row) = DESIGN.lines().find(|line| line.starts_with(&format!("| {work} |"))) {
+        assert_eq!(row, format!("| {work} | {lazy} | {eager} |"), "docs/design.md");
+        ROWS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The rows of the design's table that this test's process has checked.
+static ROWS: AtomicUsize = AtomicUsize::new(0);
 
 /// A CPU that counts products.
 fn counting() -> (Device, Arc<AtomicUsize>) {
@@ -80,19 +101,12 @@ fn a_generation_computes_each_product_once() {
             let run = |tokens: usize| {
                 generate(&*model, &text, &config(tokens)).unwrap().for_each(|token| assert!(token.is_ok()))
             };
-            let (prompt, eager_prompt) = products(&count, || run(1));
-            let (all, eager) = products(&count, || run(4));
-            println!(
-                "{name}: {prompt} products for {length} tokens, {} for each of 3 more",
-                (all - prompt) / 3
-            );
-            assert!(
-                prompt <= eager_prompt,
-                "{name}, {length} tokens: {prompt} products, eager {eager_prompt}"
-            );
-            assert!(all <= eager, "{name}, {length} tokens and 3 more: {all} products, eager {eager}");
+            check(&format!("{name}, {length} tokens"), products(&count, || run(1)));
+            check(&format!("{name}, {length} tokens and the next"), products(&count, || run(2)));
+            check(&format!("{name}, {length} tokens and 4 more"), products(&count, || run(5)));
         }
     }
+    assert_eq!(ROWS.load(Ordering::Relaxed), 7, "rows of the table in docs/design.md");
 }
 
 #[test]
@@ -115,15 +129,14 @@ fn a_users_own_loop_computes_each_product_once() {
                 step(&prompt(length), &mut cache);
                 (0..steps).for_each(|_| step(&[5], &mut cache));
             };
-            let (lazy, eager) = products(&count, || run(3));
-            assert!(lazy <= eager, "{name}, {length} tokens and 3 more: {lazy} products, eager {eager}");
+            check(&format!("{name}, {length} tokens and 3 steps"), products(&count, || run(3)));
         }
     }
 }
 
 #[test]
-fn batches_beams_and_guesses_compute_each_product_once() {
-    if run_alone(batches_beams_and_guesses_compute_each_product_once) {
+fn batches_beams_guesses_and_scores_compute_each_product_once() {
+    if run_alone(batches_beams_guesses_and_scores_compute_each_product_once) {
         return;
     }
     let (device, count) = counting();
@@ -131,17 +144,17 @@ fn batches_beams_and_guesses_compute_each_product_once() {
     for length in [5, 63, 64, 65, 128] {
         let text = prompt(length);
         let batch = [text.clone(), text[..length / 2].to_vec()];
-        let ways: [(&str, &mut dyn FnMut()); 3] = [
+        let ways: [(&str, &mut dyn FnMut()); 4] = [
             ("a batch", &mut || drop(generate_batch(&*model, &batch, &config(4)).unwrap())),
             ("beams", &mut || drop(beam_search(&*model, &text, &BeamConfig::default()).unwrap())),
             ("guesses", &mut || drop(generate_speculative(&*model, &*model, &text, 3, 6, &[]).unwrap())),
+            ("probabilities", &mut || drop(log_probabilities(&*model, &text).unwrap())),
         ];
         for (what, run) in ways {
-            let (lazy, eager) = products(&count, run);
-            println!("{what} after {length} tokens: {lazy} products, eager {eager}");
-            assert!(lazy <= eager, "{what} after {length} tokens: {lazy} products, eager {eager}");
+            check(&format!("llama, {length} tokens, {what}"), products(&count, run));
         }
     }
+    assert_eq!(ROWS.load(Ordering::Relaxed), 4, "rows of the table in docs/design.md");
 }
 
 #[test]
@@ -155,20 +168,23 @@ fn a_decoder_of_speech_or_text_computes_each_product_once() {
         Whisper::new(&models::read_config(fixture.folder()).unwrap(), &Generator::seed(0, &device)).unwrap();
     model.load_state_dict(&fixture.weights(&device)).unwrap();
     let mels = fixture.input("mels", &device).narrow(0, 0, 1).unwrap();
-    let (lazy, eager) = products(&count, || drop(model.greedy(&mels, &[1], &decoding()).unwrap()));
-    println!("whisper: {lazy} products, eager {eager}");
-    assert!(lazy <= eager, "whisper: {lazy} products, eager {eager}");
+    check("whisper, 6 tokens", products(&count, || drop(model.greedy(&mels, &[1], &decoding()).unwrap())));
 
     let fixture = Fixture::open("bart");
-    let model = Bart::from_folder(fixture.folder(), &device).unwrap();
+    let bart = Bart::from_folder(fixture.folder(), &device).unwrap();
+    let fixture = Fixture::open("t5");
+    let t5 = T5::from_folder(fixture.folder(), &device).unwrap();
     let ids = Tensor::from_vec(vec![3, 5, 7, 9], [1, 4], &device).unwrap();
-    let (lazy, eager) = products(&count, || {
-        let encoded = model.encode(&ids, None).unwrap();
-        let decoder = model.decoder(&encoded, None).unwrap();
-        drop(
-            beam_search(&decoder, &[1, 2], &BeamConfig { max_new_tokens: 5, ..Default::default() }).unwrap(),
-        );
-    });
-    println!("bart: {lazy} products, eager {eager}");
-    assert!(lazy <= eager, "bart: {lazy} products, eager {eager}");
+    let beams = BeamConfig { max_new_tokens: 5, ..Default::default() };
+    let with = |name: &str, decoder: &dyn Fn(&mut dyn FnMut(&dyn LanguageModel))| {
+        let mut beam = |model: &dyn LanguageModel| drop(beam_search(model, &[1, 2], &beams).unwrap());
+        check(&format!("{name}, 5 tokens by beams"), products(&count, || decoder(&mut beam)));
+        let mut single = |model: &dyn LanguageModel| {
+            generate(model, &[1, 2], &config(5)).unwrap().for_each(|token| assert!(token.is_ok()));
+        };
+        check(&format!("{name}, 5 tokens"), products(&count, || decoder(&mut single)));
+    };
+    with("bart", &|run| run(&bart.decoder(&bart.encode(&ids, None).unwrap(), None).unwrap()));
+    with("t5", &|run| run(&t5.decoder(&t5.encode(&ids, None).unwrap(), None).unwrap()));
+    assert_eq!(ROWS.load(Ordering::Relaxed), 4, "rows of the table in docs/design.md");
 }

@@ -40,10 +40,13 @@ fn gelu(c: &Context<'_>) -> Result<Vec<Value>> {
     })
 }
 
-/// max(0, min(1, α·x + β)).
 fn hard_sigmoid(c: &Context<'_>) -> Result<Vec<Value>> {
-    let (alpha, beta) = (c.number_or("alpha", 0.2)?, c.number_or("beta", 0.5)?);
-    one(c.tensor(0)?.mul_scalar(alpha).add_scalar(beta).clamp(0.0, 1.0))
+    one(hard_sigmoid_of(&c.tensor(0)?, c.number_or("alpha", 0.2)?, c.number_or("beta", 0.5)?))
+}
+
+/// max(0, min(1, α·x + β)).
+pub(super) fn hard_sigmoid_of(x: &Tensor, alpha: f64, beta: f64) -> Tensor {
+    x.mul_scalar(alpha).add_scalar(beta).clamp(0.0, 1.0)
 }
 
 fn selu(c: &Context<'_>) -> Result<Vec<Value>> {

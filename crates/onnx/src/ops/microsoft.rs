@@ -3,7 +3,11 @@
 use tensor_core::{DType, Result, Tensor};
 
 use super::{
-    Row, all, one,
+    Row,
+    activation::hard_sigmoid_of,
+    all,
+    conv::convolution,
+    one,
     quantized::through_u8,
     recurrent::{Cell, Direction, check_weights, directions, run},
 };
@@ -15,6 +19,7 @@ pub(crate) const TABLE: &[Row] = &[
     (DOMAIN, "BiasGelu", 1, |c| one(c.tensor(0)?.add(&c.tensor(1)?)?.gelu())),
     (DOMAIN, "DynamicQuantizeLSTM", 1, dynamic_lstm),
     (DOMAIN, "FastGelu", 1, fast_gelu),
+    (DOMAIN, "FusedConv", 1, fused_conv),
     (DOMAIN, "FusedMatMul", 1, fused_matmul),
     (DOMAIN, "Gelu", 1, |c| one(c.tensor(0)?.gelu())),
     (DOMAIN, "QuickGelu", 1, quick_gelu),
@@ -36,6 +41,43 @@ fn fast_gelu(c: &Context<'_>) -> Result<Vec<Value>> {
 fn quick_gelu(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.tensor(0)?;
     one(x.mul(&x.mul_scalar(c.number_or("alpha", 1.702)?).sigmoid())?)
+}
+
+/// A convolution, to which a tensor of the result's shape may be added, and an activation of the sum.
+fn fused_conv(c: &Context<'_>) -> Result<Vec<Value>> {
+    let mut y = convolution(c, &c.tensor(0)?, &c.tensor(1)?, c.optional_tensor(2)?.as_ref())?;
+    if let Some(more) = c.optional_tensor(3)? {
+        if more.shape() != y.shape() {
+            return Err(c.error(format!("a sum {} for a convolution {}", more.shape(), y.shape())));
+        }
+        y = y.add(&more)?;
+    }
+    one(activated(c, y)?)
+}
+
+/// The activation that the attributes `activation` and `activation_params` name; none without them.
+fn activated(c: &Context<'_>, x: Tensor) -> Result<Tensor> {
+    let name = c.text_or("activation", "")?;
+    let settings = c.numbers("activation_params")?.unwrap_or_default();
+    Ok(match (name, settings.as_slice()) {
+        ("", _) => x,
+        ("Relu", _) => x.relu(),
+        ("Sigmoid", _) => x.sigmoid(),
+        ("Silu", _) => x.silu(),
+        ("Tanh", _) => x.tanh(),
+        ("LeakyRelu", &[alpha]) => x.leaky_relu(alpha),
+        ("Clip", &[low, high]) => x.clamp(low, high),
+        ("HardSigmoid", &[alpha, beta]) => hard_sigmoid_of(&x, alpha, beta),
+        ("LeakyRelu" | "Clip" | "HardSigmoid", other) => {
+            let wanted = if name == "LeakyRelu" { "one number" } else { "two numbers" };
+            return Err(c.error(format!("{name} needs {wanted} in activation_params, not {other:?}")));
+        }
+        (other, _) => {
+            return Err(c.error(format!(
+                "activation \"{other}\"; Relu, Sigmoid, Silu, Tanh, LeakyRelu, Clip and HardSigmoid are known"
+            )));
+        }
+    })
 }
 
 /// α·A·B, with A and B transposed if asked, in their last axes or with their batch axes.

@@ -14,6 +14,7 @@ mod linear_attention;
 mod loss;
 mod microsoft;
 mod microsoft_attention;
+mod microsoft_blocks;
 mod microsoft_quantized;
 mod ml;
 mod norm;
@@ -51,6 +52,7 @@ pub(crate) fn tables() -> &'static [&'static [Row]] {
         loss::TABLE,
         microsoft::TABLE,
         microsoft_attention::TABLE,
+        microsoft_blocks::TABLE,
         microsoft_quantized::TABLE,
         ml::TABLE,
         norm::TABLE,

@@ -162,16 +162,20 @@ impl Forest {
 
     /// The results of rows of `width` numbers each, by several threads if there are many.
     fn rows(&self, rows: &[f64], width: usize, results: &mut [f64]) -> Result<()> {
+        let useful = (results.len() / self.targets).saturating_mul(self.roots.len()) / PATHS_PER_THREAD;
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        self.rows_by(cores.min(useful).max(1), rows, width, results)
+    }
+
+    /// As [`Forest::rows`], by at most `threads` threads.
+    fn rows_by(&self, threads: usize, rows: &[f64], width: usize, results: &mut [f64]) -> Result<()> {
         let one = |(row, results): (&[f64], &mut [f64])| {
             results
                 .chunks_exact_mut(self.targets)
                 .zip(row.chunks_exact(width))
                 .try_for_each(|(results, row)| self.row(row, results))
         };
-        let count = results.len() / self.targets;
-        let useful = count.saturating_mul(self.roots.len()) / PATHS_PER_THREAD;
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(useful).max(1);
-        let each = count.div_ceil(threads).max(1);
+        let each = (results.len() / self.targets).div_ceil(threads).max(1);
         let mut parts = rows.chunks(each * width).zip(results.chunks_mut(each * self.targets));
         if threads == 1 {
             return parts.try_for_each(one);
@@ -198,4 +202,74 @@ fn tree_ensemble(c: &Context<'_>) -> Result<Vec<Value>> {
     forest.rows(&x.to_f64s()?, width.max(1), &mut results)?;
     let y = HostTensor::new(x.data_type(), [rows, forest.targets], HostData::Float(results))?;
     Ok(vec![y.to_tensor(c.device())?.into()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDTH: usize = 3;
+
+    /// Trees of two tests each, whose places and weights a linear congruential generator gives.
+    fn forest(trees: usize, aggregate: Aggregate) -> Forest {
+        let mut state = 7u32;
+        let mut draw = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            i64::from((state >> 8) % below)
+        };
+        let nodes = 2 * trees;
+        let number = |tree: usize, at: usize, each: usize| (tree * each + at) as i64;
+        // The first test leads to a leaf or to the second, which leads to two leaves.
+        let next = |first: usize, second: usize| {
+            (0..trees).flat_map(|tree| [number(tree, first, 3), number(tree, second, 3)]).collect::<Vec<_>>()
+        };
+        let mut otherwise = next(0, 2);
+        (0..trees).for_each(|tree| otherwise[2 * tree] = number(tree, 1, 2));
+        Forest {
+            features: (0..nodes).map(|_| draw(WIDTH as u32)).collect(),
+            splits: (0..nodes).map(|_| draw(1000) as f64 / 500.0 - 1.0).collect(),
+            modes: (0..nodes).map(|_| draw(4)).collect(),
+            next: [next(0, 1), otherwise],
+            leaf: [vec![1; nodes], (0..nodes).map(|node| (node % 2) as i64).collect()],
+            missing_holds: (0..nodes).map(|_| draw(2)).collect(),
+            members: vec![Vec::new(); nodes],
+            roots: (0..trees).map(|tree| number(tree, 0, 2)).collect(),
+            leaves: (0..3 * trees).map(|_| (draw(2), draw(1000) as f64 / 7.0)).collect(),
+            targets: 2,
+            aggregate,
+        }
+    }
+
+    #[test]
+    fn threads_share_rows_and_change_no_result() {
+        const ROWS: usize = 1001;
+        let rows: Vec<f64> = (0..ROWS * WIDTH)
+            .map(|at| if at % 41 == 0 { f64::NAN } else { (at as f64 * 0.37).sin() })
+            .collect();
+        for aggregate in [Aggregate::Sum, Aggregate::Mean, Aggregate::Least, Aggregate::Greatest] {
+            let forest = forest(17, aggregate);
+            let of = |threads: usize| {
+                let mut results = vec![0.0; ROWS * forest.targets];
+                forest.rows_by(threads, &rows, WIDTH, &mut results).unwrap();
+                results.into_iter().map(f64::to_bits).collect::<Vec<_>>()
+            };
+            let alone = of(1);
+            let different: std::collections::HashSet<_> = alone.chunks(forest.targets).collect();
+            assert!(different.len() > 10, "{aggregate:?}: {} different rows", different.len());
+            for threads in [2, 3, 7, ROWS + 1] {
+                assert_eq!(of(threads), alone, "{aggregate:?} by {threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_of_any_thread_is_reported() {
+        let mut forest = forest(3, Aggregate::Sum);
+        forest.leaf = [vec![0; 6], vec![0; 6]];
+        forest.next = [vec![0; 6], vec![0; 6]];
+        for threads in [1, 4] {
+            let error = forest.rows_by(threads, &[0.0; 8 * WIDTH], WIDTH, &mut [0.0; 16]).unwrap_err();
+            assert!(error.to_string().contains("cycle"), "{error}");
+        }
+    }
 }

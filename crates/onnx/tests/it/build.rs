@@ -98,6 +98,25 @@ pub(crate) fn bytes(graph: GraphProto) -> Vec<u8> {
     model_of(graph, Vec::new()).encode_to_vec()
 }
 
+/// The bytes of a model that imports a further domain.
+pub(crate) fn bytes_in(graph: GraphProto, domain: &str) -> Vec<u8> {
+    let mut model = model_of(graph, Vec::new());
+    let import = OperatorSetIdProto { domain: Some(domain.into()), version: Some(1) };
+    model.opset_import.push(import);
+    model.encode_to_vec()
+}
+
+/// A tensor of an integer type that ONNX stores as i32; elements of four bits are given as pairs.
+pub(crate) fn integers_of(data_type: i32, name: &str, dims: &[i64], data: &[i64]) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(data_type),
+        int32_data: data.iter().map(|&x| x as i32).collect(),
+        ..Default::default()
+    }
+}
+
 /// A tensor of i8.
 pub(crate) fn bytes_of(name: &str, dims: &[i64], data: &[i8]) -> TensorProto {
     TensorProto {

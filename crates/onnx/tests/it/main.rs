@@ -9,6 +9,7 @@ mod export;
 mod export_loaded;
 mod export_operations;
 mod export_rows;
+mod microsoft;
 mod models;
 mod quantized;
 mod rewrites;

@@ -93,6 +93,8 @@ const FAMILIES: &[&str] = &[
     "conv_transpose",
     "dynamic_quantize",
     "embed",
+    "fused_conv",
+    "gather_blocks",
     "group_query",
     "loop",
     "matmul",
@@ -158,4 +160,14 @@ fn attention_of_language_models() {
 #[test]
 fn products_of_integers_with_scales() {
     check(&["n_bits", "matmul", "dynamic_quantize_matmul", "qgemm", "qlinear"]);
+}
+
+#[test]
+fn slices_of_weights_in_blocks() {
+    check(&["gather_blocks"]);
+}
+
+#[test]
+fn convolutions_with_a_sum_and_an_activation() {
+    check(&["fused_conv"]);
 }
