@@ -89,6 +89,33 @@ pub trait Module {
         parameters
     }
 
+    /// Whether any parameter requires gradients: false for a module without parameters, and after
+    /// [`Module::freeze`]. [`Module::frozen_parameters`] names those that do not.
+    ///
+    /// ```
+    /// use nn::{Linear, Module, Sequential, lora::Targets};
+    /// use tensor_core::Generator;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let net = Sequential::new().add(Linear::new(4, 8, &rng)?).add(Linear::new(8, 2, &rng)?);
+    /// net.set_requires_grad_matching(&Targets::Glob("0.*".into()), false)?;
+    /// assert!(net.is_trainable());
+    /// assert_eq!(net.frozen_parameters(), ["0.weight", "0.bias"]);
+    /// net.freeze()?;
+    /// assert!(!net.is_trainable());
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "requires_grad")]
+    fn is_trainable(&self) -> bool {
+        self.entries_of(Role::Parameter).iter().any(|entry| entry.tensor.is_tracked())
+    }
+
+    /// The names of the parameters that do not require gradients: those that were frozen.
+    fn frozen_parameters(&self) -> Vec<String> {
+        let frozen = distinct(self.entries_of(Role::Parameter)).into_iter();
+        frozen.filter(|entry| !entry.tensor.is_tracked()).map(|entry| entry.name).collect()
+    }
+
     /// The names of tensors that are neither parameters nor buffers, nor declared as constants: they move
     /// with the module, but are neither trained nor saved, which is probably a mistake.
     /// [`Module::parameters`] warns about them.

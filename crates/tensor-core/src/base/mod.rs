@@ -4,6 +4,7 @@
 pub(crate) mod axes;
 pub(crate) mod error;
 pub mod file;
+pub(crate) mod near_names;
 pub mod npy;
 pub(crate) mod origin;
 pub(crate) mod philox;

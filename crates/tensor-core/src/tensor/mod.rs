@@ -61,7 +61,7 @@ pub use combine::MeshIndexing;
 pub use create::TensorOptions;
 pub use histogram::{Bins, HistogramOptions};
 pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
-pub use nested::Nested;
+pub use nested::{Nested, NumberOrigin};
 pub use operators::Number;
 pub use quantile::Interpolation;
 pub use random::{Generator, fork_rng};
@@ -112,10 +112,10 @@ impl Tensor {
     /// later call gives the same error.
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
-        match self.0.variable() {
+        Error::here_in(match self.0.variable() {
             None => settle(&self.0),
             Some(_) => settle(&self.node()),
-        }
+        })
     }
 
     /// Whether the value is known.
