@@ -9,7 +9,7 @@ use std::{
 
 use tensor_core::{
     DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, caller_line, eval_all, few,
-    set_grad_enabled,
+    note_parameter_names, set_grad_enabled,
 };
 
 use crate::{
@@ -78,7 +78,7 @@ pub trait Module {
     /// ones are included, as in PyTorch: see [`Module::trainable_parameters`].
     fn parameters(&self) -> Vec<Tensor> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
-        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor).collect()
+        named(distinct(self.entries_of(Role::Parameter))).map(|(_, tensor)| tensor).collect()
     }
 
     /// The parameters that require gradients, without frozen ones. PyTorch's `[p for p in model.parameters()
@@ -147,7 +147,7 @@ pub trait Module {
     /// names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
-        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor)).collect()
+        named(distinct(self.entries_of(Role::Parameter))).collect()
     }
 
     /// The parameters whose names `targets` selects, for a group of an optimizer.
@@ -507,6 +507,12 @@ fn generators<M: Module + ?Sized>(module: &M) -> Vec<(String, tensor_core::Gener
     let mut visitor = Visitor::new();
     module.visit(&mut visitor);
     visitor.generators()
+}
+
+/// The parameters with their names, which are noted for messages of optimizers.
+fn named(entries: Vec<Entry>) -> impl Iterator<Item = (String, Tensor)> {
+    note_parameter_names(entries.iter().map(|entry| (entry.tensor.id(), entry.name.as_str())));
+    entries.into_iter().map(|entry| (entry.name, entry.tensor))
 }
 
 /// Each tensor once, under its first name.

@@ -35,6 +35,7 @@ pub use base::{
     error::{Error, ErrorKind, Result, few},
     near_names::near_names,
     origin::{CallerLine, at_caller, caller_line, hide_lines_of, with_location, with_own_lines},
+    parameter_names::{note_parameter_names, parameter_name},
     philox::{philox, philox_words},
     shape::{MAX_ELEMENTS, Shape},
 };

@@ -7,6 +7,7 @@ pub mod file;
 pub(crate) mod near_names;
 pub mod npy;
 pub(crate) mod origin;
+pub(crate) mod parameter_names;
 pub(crate) mod philox;
 pub(crate) mod shape;
 pub(crate) mod sync;
