@@ -379,10 +379,12 @@ impl<C: UpdateRule> ParamGroups<C> {
 pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
     match eval_pending() {
         // Index errors of other pending tensors are reported when those are read; those of `made` below.
-        Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+        Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => {
+            return Error::here_in(Err(error));
+        }
         _ => {}
     }
-    eval_all(&made.iter().collect::<Vec<_>>())
+    Error::here_in(eval_all(&made.iter().collect::<Vec<_>>()))
 }
 
 /// Refuses an empty list, a tensor that is no parameter, and a parameter that is given twice, which would

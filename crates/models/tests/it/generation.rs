@@ -600,3 +600,21 @@ fn a_rule_for_logits_says_what_may_follow() {
         assert!(refused(none).contains("-inf"));
     }
 }
+
+/// A token that the model does not know is an error at the line of the program that reads the result, and not
+/// at one of this library.
+#[test]
+fn an_unknown_token_names_the_line_of_the_program() {
+    tensor_core::hide_lines_of(models::ROOT);
+    tensor_core::hide_lines_of(nn::ROOT);
+    for device in devices() {
+        let model = model("llama", &device);
+        let ids = Tensor::from_vec(vec![1i32, 9999], [1, 2], &device).unwrap();
+        let logits = model.forward(&ids).unwrap();
+        let line = line!() + 1;
+        let message = logits.to_f64_vec().unwrap_err().to_string();
+        let place = format!("read at crates/models/tests/it/generation.rs:{line}:");
+        assert!(message.contains("index 9999") && message.contains(&place), "{message}");
+        assert!(!message.contains("src"), "{message}");
+    }
+}
