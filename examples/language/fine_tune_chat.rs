@@ -15,10 +15,13 @@ mod conversations;
 use std::{error::Error, fs, path::PathBuf, time::Instant};
 
 use clap::{Parser, ValueEnum};
-use conversations::{Example, shuffled};
+use conversations::shuffled;
 use pollster::block_on;
 use taper::{
-    models::{LanguageModel, Llama, WeightSource, load_language_model, read_config, text::Tokenizer},
+    models::{
+        LanguageModel, Llama, WeightSource, load_language_model, read_config,
+        text::{ChatExample, ChatExamples, Tokenizer},
+    },
     nn::{
         Checkpoint, Module,
         lora::{self, Lora, LoraConfig, Targets},
@@ -103,7 +106,7 @@ fn train<O: Optimizer + Stateful>(
     options: &Options,
     model: &dyn LanguageModel,
     adapter: &Lora,
-    data: &[Example],
+    data: &ChatExamples,
     mut optimizer: O,
 ) -> Outcome<()> {
     let device = model.device();
@@ -119,7 +122,7 @@ fn train<O: Optimizer + Stateful>(
         let begin = Instant::now();
         let (mut sum, mut tokens, mut steps) = (0.0, 0, 0);
         for group in order.chunks(options.batch * options.accumulate) {
-            let group: Vec<&Example> = group.iter().map(|&place| &data[place]).collect();
+            let group: Vec<&ChatExample> = group.iter().map(|&place| &data[place]).collect();
             let (loss, count) = block_on(conversations::step(model, &mut optimizer, &group, options.batch))?;
             sum += loss;
             (tokens, steps) = (tokens + count, steps + 1);
@@ -163,7 +166,7 @@ fn main() -> Outcome<()> {
     let text = fs::read_to_string(&options.data);
     let data = text
         .map_err(|error| error.to_string())
-        .and_then(|text| conversations::read(&text, &tokenizer).map_err(|error| error.to_string()));
+        .and_then(|text| ChatExamples::from_json_lines(&text, &tokenizer).map_err(|error| error.to_string()));
     let data = data.map_err(|error| format!("{}: {error}", options.data.display()))?;
 
     let targets = match options.targets.is_empty() {

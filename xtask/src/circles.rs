@@ -31,7 +31,7 @@ const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-onnx/export", &["elementwise", "index", "layers", "movement", "recurrent", "reduce", "walk"]),
     ("taper-tensor-core/graph", &["handle", "memory_log", "node", "op", "trace"]),
     ("taper-tensor-core/kernels", &["blocks", "custom", "kernel", "ticket"]),
-    ("taper-tensor-core/tensor", &["index", "indexing", "scatter"]),
+    ("taper-tensor-core/tensor/indexing", &["index", "scatter", "slices"]),
     ("taper-weights", &["file", "gguf", "npz", "read", "safetensors", "tensor_info", "torch", "value"]),
 ];
 

@@ -13,7 +13,7 @@ const MAX_FUNCTION_LINES: usize = 150;
 /// The files of a folder that one listing shows.
 const MAX_FOLDER_FILES: usize = 20;
 
-/// What is counted, with the most that is permitted.
+/// The counts, with the most that is permitted.
 const COUNTS: [(&str, usize, fn(&Sources) -> Vec<String>); 4] = [
     ("lines that only list another variant", 120, Sources::listed_variants),
     ("functions of more than 150 lines", 8, Sources::long_functions),

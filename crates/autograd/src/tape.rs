@@ -2,7 +2,7 @@
 
 use std::{collections::hash_map::Entry, panic::Location};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use tensor_core::{DType, Error, ErrorKind, Op, Result, Tensor, autocast, set_grad_enabled, with_location};
 
@@ -294,6 +294,45 @@ fn used_up(node: &Tensor) -> Error {
 }
 
 #[track_caller]
+fn not_recorded(output: &Tensor) -> Error {
+    let reason = match cut(output) {
+        Some(node) if matches!(node.op(), Op::Reshape) => format!(
+            "the tensor was cut off from its inputs by detach at {}, so no gradient flows to them; call backward on the \
+             tensor before it is detached",
+            node.location()
+        ),
+        Some(node) => format!(
+            "nothing was recorded for this tensor: {} at {} was built under no_grad, from inputs that require gradients",
+            node.op().name(),
+            node.location()
+        ),
+        None => "nothing was recorded for this tensor: no input required a gradient, or it was made under no_grad or \
+                 cut off by detach; mark a leaf with .requires_grad() before computing"
+            .into(),
+    };
+    Error::new(ErrorKind::Autograd { op: "backward", message: reason })
+}
+
+/// The node at which the recording of an untracked tensor ends: the last one that has a tracked input. A
+/// computed node has forgotten its inputs, so it may not be found.
+fn cut(output: &Tensor) -> Option<Tensor> {
+    /// The number of nodes that are looked at.
+    const NODES_SEARCHED: usize = 10_000;
+    let mut queue = vec![output.resolve()];
+    let mut seen = FxHashSet::default();
+    while let Some(node) = queue.pop() {
+        let inputs = node.recorded_inputs();
+        if inputs.iter().any(Tensor::is_tracked) {
+            return Some(node);
+        }
+        if seen.len() < NODES_SEARCHED {
+            queue.extend(inputs.into_iter().filter(|input| seen.insert(input.id())));
+        }
+    }
+    None
+}
+
+#[track_caller]
 fn scalar_seed(output: &Tensor, op: &'static str) -> Result<Tensor> {
     if output.numel() != 1 {
         return Err(Error::new(ErrorKind::Autograd {
@@ -363,12 +402,7 @@ impl Tape {
         let mut stack: Vec<(Tensor, Inputs, usize)> = Vec::new();
         for output in outputs {
             if !output.is_tracked() {
-                return Err(Error::new(ErrorKind::Autograd {
-                    op: "backward",
-                    message: "nothing was recorded for this tensor: no input required a gradient, or it was made under \
-                              no_grad; mark a leaf with .requires_grad() before computing"
-                        .into(),
-                }));
+                return Err(not_recorded(output));
             }
             let root = output.resolve();
             if !tape.place.contains_key(&root.id()) {

@@ -53,7 +53,7 @@ impl Bernoulli {
 /// ln(1 + eˣ), exact everywhere.
 #[track_caller]
 pub(crate) fn softplus(x: &Tensor) -> Tensor {
-    x.softplus(1.0, f64::INFINITY)
+    x.softplus_with(1.0, f64::INFINITY)
 }
 
 impl Distribution for Bernoulli {

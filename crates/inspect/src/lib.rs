@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`Graph`] | a computation graph as data: operations, shapes, names, source lines |
 //! | [`dot`], [`dot_named`], [`Graph::dot`] | Graphviz's language |
+//! | [`Graph::folded`] | the graph with one node for each call of a layer |
 //! | [`Graph::svg`] | a picture, without Graphviz |
 //! | [`Graph::json`] | JSON for other programs |
 //! | [`Graph::write_event_file`] | for TensorBoard |
@@ -24,6 +25,7 @@ mod crc32c;
 mod dot;
 mod events;
 mod explain;
+mod folded;
 mod graph;
 mod json;
 mod layer_times;

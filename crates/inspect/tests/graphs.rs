@@ -305,3 +305,71 @@ fn copies_between_devices_are_told() -> Result<()> {
     assert_eq!(y.to_vec::<f32>()?, [3.0; 256]);
     Ok(())
 }
+
+/// A small network: four layers with parameters, activations, and a residual connection.
+#[test]
+fn a_folded_graph_has_a_node_for_each_layer() -> Result<()> {
+    use nn::{Conv2d, Linear, Lstm, MaxPool2d, Module, Relu, Sequential};
+
+    let rng = tensor_core::Generator::seed(0, &backend_cpu::cpu());
+    let body = Sequential::new()
+        .add(Conv2d::new(1, 4, 3, &rng)?)
+        .add(Relu)
+        .add(MaxPool2d::new(2))
+        .add(Conv2d::new(4, 4, 1, &rng)?)
+        .add(Relu);
+    let (inner, head) = (Linear::new(36, 36, &rng)?, Linear::new(36, 10, &rng)?);
+    let lstm = Lstm::new(10, 3, &rng)?;
+    let named: Vec<(String, Tensor)> =
+        [("body", &body as &dyn Module), ("inner", &inner), ("head", &head), ("lstm", &lstm)]
+            .into_iter()
+            .flat_map(|(name, part)| {
+                let named = part.named_parameters();
+                named.into_iter().map(move |(own, tensor)| (format!("{name}.{own}"), tensor))
+            })
+            .collect();
+    inspect::record_layer_calls(true);
+    let x = Tensor::randn([2, 1, 8, 8], &rng)?;
+    let flat = body.forward(&x)?.flatten(1, 3)?;
+    let sum = (inner.forward(&flat)? + &flat) * 0.5;
+    let y = head.forward(&sum)?;
+    let (out, (hidden, _)) = lstm.forward(&y.unsqueeze(0)?, None)?;
+    // The last state is read after the outputs of all places.
+    let loss = out.sum() + hidden.sum();
+    let graph = Graph::of(&[&loss], &named);
+    inspect::record_layer_calls(false);
+
+    let folded = graph.folded();
+    let titles: Vec<String> = folded.nodes.iter().map(|node| node.title()).collect();
+    for title in
+        ["body.0 = Conv2d", "body.3 = Conv2d", "inner = Linear", "head = Linear", "lstm = Lstm", "MaxPool2d"]
+    {
+        assert_eq!(titles.iter().filter(|other| *other == title).count(), 1, "{title}: {titles:?}");
+    }
+    assert_eq!(titles.iter().filter(|title| *title == "Relu").count(), 2, "{titles:?}");
+    assert!(titles.iter().any(|title| title.starts_with("Mul") && title.contains("0.5")), "{titles:?}");
+    assert!(
+        folded.nodes.len() <= 18 && graph.nodes.len() > 40,
+        "{} of {}",
+        folded.nodes.len(),
+        graph.nodes.len()
+    );
+    assert!(folded.edges().all(|(from, to)| from < to));
+    let at =
+        |title: &str| titles.iter().position(|other| other == title).unwrap_or_else(|| panic!("{titles:?}"));
+    let (pool, second) = (at("MaxPool2d"), at("body.3 = Conv2d"));
+    assert_eq!(folded.nodes[second].inputs, [pool]);
+    assert_eq!(folded.nodes[pool].form(), "[2, 4, 3, 3] f32");
+    assert!(folded.nodes.last().is_some_and(|node| node.is_output));
+    assert_eq!(folded.svg().matches("<rect").count(), folded.nodes.len() + 1);
+    // Every node but the inputs is reached.
+    let sources = folded.nodes.iter().filter(|node| node.inputs.is_empty()).count();
+    assert!(sources <= 3, "{titles:?}");
+    // Without noted calls there is nothing to fold but constants.
+    let plain = Graph::of(&[&(&x.detach() * 2.0).sum()], &[("x", x)]);
+    assert_eq!(
+        plain.folded().nodes.iter().map(|node| node.title()).collect::<Vec<_>>()[1..],
+        ["Mul(2)", "Sum"]
+    );
+    Ok(())
+}

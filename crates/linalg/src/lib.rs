@@ -16,7 +16,7 @@
 //! let cpu = backend_cpu::cpu();
 //! let a = Tensor::new([[4.0f64, 2.0], [2.0, 3.0]], &cpu)?;
 //! let b = Tensor::new([2.0f64, 1.0], &cpu)?;
-//! let x = linalg::solve(&a, &b, true)?;
+//! let x = linalg::solve(&a, &b)?;
 //! assert!(a.matmul(&x)?.allclose(&b, 1e-12, 0.0)?);
 //! # Ok::<(), tensor_core::Error>(())
 //! ```
@@ -61,7 +61,9 @@ pub use lu::{lu, lu_solve};
 pub use norm::{MatrixNorm, cond, matrix_norm};
 pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};
 pub use qr::{QrMode, geqrf, householder_product, ormqr, qr};
-pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve, tensorsolve_axes};
+pub use solve::{
+    inv, matrix_power, solve, solve_triangular, solve_with, tensorinv, tensorsolve, tensorsolve_axes,
+};
 pub use svd::{polar, svd, svdvals};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

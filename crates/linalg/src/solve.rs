@@ -8,6 +8,28 @@ use crate::{
     routine::{Routine, apply, check_matrix, check_square},
 };
 
+/// X with A·X = B for square A `[…, n, n]`. `torch.linalg.solve`. B is `[…, n, r]`, or a batch of vectors:
+/// `[n]`, or A's shape without its last axis. The batch axes broadcast. [`solve_with`] also solves X·A = B.
+///
+/// # Errors
+/// A that is not square, sizes that do not fit, two dtypes or dtypes other than f32 and f64. When it is
+/// computed: a singular A.
+///
+/// ```
+/// # fn main() -> tensor_core::Result<()> {
+/// # let device = backend_cpu::cpu();
+/// use tensor_core::Tensor;
+///
+/// let a = Tensor::new([[2.0, 0.0], [0.0, 4.0]], &device)?;
+/// let x = linalg::solve(&a, &Tensor::new([2.0, 2.0], &device)?)?;
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 0.5]);
+/// # Ok(()) }
+/// ```
+#[track_caller]
+pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    solve_with(a, b, true)
+}
+
 /// X with A·X = B, or X·A = B if not `left`, for square A `[…, n, n]`. `torch.linalg.solve`.
 ///
 /// B is `[…, n, r]` (`[…, r, n]` if not `left`), or a batch of vectors: `[n]`, or A's shape without its last
@@ -17,7 +39,8 @@ use crate::{
 /// A that is not square, sizes that do not fit, two dtypes or dtypes other than f32 and f64. When it is
 /// computed: a singular A.
 #[track_caller]
-pub fn solve(a: &Tensor, b: &Tensor, left: bool) -> Result<Tensor> {
+#[doc(alias = "solve")]
+pub fn solve_with(a: &Tensor, b: &Tensor, left: bool) -> Result<Tensor> {
     let _line = caller_line();
     const OP: &str = "linalg.solve";
     check_matrix(OP, a.shape(), a.dtype())?;
@@ -111,7 +134,7 @@ pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
                 "the first's other axes have {n} elements, and must have {m} as the second"
             )));
         }
-        let x = solve(&a.reshape([m, n])?, &b.reshape([m])?, true)?;
+        let x = solve(&a.reshape([m, n])?, &b.reshape([m])?)?;
         x.reshape(others.iter().copied().collect::<Shape>())
     })
 }

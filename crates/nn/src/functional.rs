@@ -36,14 +36,17 @@ pub use fold::{FoldOptions, fold, unfold};
 pub use fractional::{fractional_max_pool_with_indices, fractional_max_pool2d, fractional_max_pool3d};
 pub use grid::{GridMode, GridPadding, GridSampleOptions, affine_grid, grid_sample};
 pub(crate) use interpolate::interpolate_by;
-pub use interpolate::{InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest};
+pub use interpolate::{
+    InterpolateMode, InterpolateOptions, Resize, interpolate, interpolate_nearest, interpolate_with,
+};
 pub(crate) use norm::{Momentum, batch_norm_by};
 pub use norm::{batch_norm, group_norm, instance_norm, layer_norm, local_response_norm, rms_norm};
 pub(crate) use pad::pad_by;
 pub use pad::{PadMode, pad};
 pub use pool::{
-    PoolOptions, UnpoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, lp_pool1d, lp_pool2d, lp_pool3d,
-    max_pool_with_indices, max_pool1d, max_pool2d, max_pool3d, max_unpool1d, max_unpool2d, max_unpool3d,
+    PoolOptions, UnpoolOptions, avg_pool1d, avg_pool1d_with, avg_pool2d, avg_pool2d_with, avg_pool3d,
+    avg_pool3d_with, lp_pool1d, lp_pool2d, lp_pool3d, max_pool_with_indices, max_pool1d, max_pool1d_with,
+    max_pool2d, max_pool2d_with, max_pool3d, max_pool3d_with, max_unpool1d, max_unpool2d, max_unpool3d,
 };
 pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
 pub(crate) use recurrence::recurrent_step;

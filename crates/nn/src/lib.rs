@@ -25,6 +25,7 @@ mod containers;
 mod field;
 pub mod functional;
 pub mod init;
+mod layer_hooks;
 mod layers;
 mod loss;
 #[cfg(doctest)]
@@ -45,6 +46,7 @@ mod visitor;
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
 pub use init::skip_init;
+pub use layer_hooks::{with_hook_at, with_layer_hook};
 pub use layers::lora;
 pub use layers::lora::InputStatistics;
 pub use layers::{
@@ -93,7 +95,7 @@ pub use safetensors::{
     SafetensorsHeader, SafetensorsPlace, blocks_key as safetensors_blocks_key,
     read_blocks as read_safetensors_blocks, read_header as read_safetensors_header,
 };
-pub use state_dict::StateDict;
+pub use state_dict::{StateDict, StateDictTensor};
 #[doc(hidden)] // for `onnx`
 pub use summary::layer_paths;
 pub use summary::{Summary, SummaryRow, summarize, summary};

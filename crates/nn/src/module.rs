@@ -9,7 +9,7 @@ use std::{
 
 use tensor_core::{
     DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, caller_line, eval_all, few,
-    set_grad_enabled,
+    note_parameter_names, set_grad_enabled,
 };
 
 use crate::{
@@ -78,7 +78,7 @@ pub trait Module {
     /// ones are included, as in PyTorch: see [`Module::trainable_parameters`].
     fn parameters(&self) -> Vec<Tensor> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
-        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor).collect()
+        named(distinct(self.entries_of(Role::Parameter))).map(|(_, tensor)| tensor).collect()
     }
 
     /// The parameters that require gradients, without frozen ones. PyTorch's `[p for p in model.parameters()
@@ -87,6 +87,33 @@ pub trait Module {
         let mut parameters = self.parameters();
         parameters.retain(Tensor::is_tracked);
         parameters
+    }
+
+    /// Whether any parameter requires gradients: false for a module without parameters, and after
+    /// [`Module::freeze`]. [`Module::frozen_parameters`] names those that do not.
+    ///
+    /// ```
+    /// use nn::{Linear, Module, Sequential, lora::Targets};
+    /// use tensor_core::Generator;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let net = Sequential::new().add(Linear::new(4, 8, &rng)?).add(Linear::new(8, 2, &rng)?);
+    /// net.set_requires_grad_matching(&Targets::Glob("0.*".into()), false)?;
+    /// assert!(net.is_trainable());
+    /// assert_eq!(net.frozen_parameters(), ["0.weight", "0.bias"]);
+    /// net.freeze()?;
+    /// assert!(!net.is_trainable());
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "requires_grad")]
+    fn is_trainable(&self) -> bool {
+        self.entries_of(Role::Parameter).iter().any(|entry| entry.tensor.is_tracked())
+    }
+
+    /// The names of the parameters that do not require gradients: those that were frozen.
+    fn frozen_parameters(&self) -> Vec<String> {
+        let frozen = distinct(self.entries_of(Role::Parameter)).into_iter();
+        frozen.filter(|entry| !entry.tensor.is_tracked()).map(|entry| entry.name).collect()
     }
 
     /// The names of tensors that are neither parameters nor buffers, nor declared as constants: they move
@@ -120,7 +147,7 @@ pub trait Module {
     /// names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
-        distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor)).collect()
+        named(distinct(self.entries_of(Role::Parameter))).collect()
     }
 
     /// The parameters whose names `targets` selects, for a group of an optimizer.
@@ -480,6 +507,12 @@ fn generators<M: Module + ?Sized>(module: &M) -> Vec<(String, tensor_core::Gener
     let mut visitor = Visitor::new();
     module.visit(&mut visitor);
     visitor.generators()
+}
+
+/// The parameters with their names, which are noted for messages of optimizers.
+fn named(entries: Vec<Entry>) -> impl Iterator<Item = (String, Tensor)> {
+    note_parameter_names(entries.iter().map(|entry| (entry.tensor.id(), entry.name.as_str())));
+    entries.into_iter().map(|entry| (entry.name, entry.tensor))
 }
 
 /// Each tensor once, under its first name.

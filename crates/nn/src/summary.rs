@@ -165,7 +165,7 @@ pub fn layer_paths<M: Module + ?Sized, R>(model: &M, call: impl FnOnce() -> R) -
 
 /// The path of the layer at an address. A struct and its only field share an address: the field is returned.
 /// Layers of size 0 can share one too: they are taken in their order.
-fn path(sites: &[Site], place: (usize, usize), used: &mut HashSet<String>) -> Option<String> {
+pub(crate) fn path(sites: &[Site], place: (usize, usize), used: &mut HashSet<String>) -> Option<String> {
     let here = || sites.iter().filter(|site| (site.address, site.size) == place).map(|site| &site.path);
     let found = match place.1 {
         0 => here().find(|path| !used.contains(*path)).or_else(|| here().next()),

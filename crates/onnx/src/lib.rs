@@ -31,6 +31,7 @@
 mod attribute;
 mod budget;
 mod context;
+mod cut;
 mod data;
 mod execute;
 mod export;

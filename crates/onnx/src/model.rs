@@ -12,6 +12,7 @@ use tensor_core::{
 
 use crate::{
     budget::{Budget, measure},
+    cut::{cut, value_names},
     data::External,
     execute::{Run, run_graph},
     graph::{Compiler, Graph, opsets},
@@ -59,6 +60,7 @@ pub struct Model {
     rewritten: BTreeMap<&'static str, usize>,
     budget: Budget,
     file_bytes: u64,
+    value_names: std::sync::Arc<[String]>,
 }
 
 /// How a file is loaded. A [`Registry`], [`Rewrites`] or a [`Budget`] alone converts to options with defaults
@@ -77,6 +79,20 @@ pub struct LoadOptions {
     pub rewrites: Rewrites,
     /// Bounds of the memory that the file may ask for.
     pub budget: Budget,
+    /// The values that a run returns, by name: inner values too, such as the features before a classifier.
+    /// [`Model::value_names`] lists them. The nodes, weights and inputs that they do not need are dropped.
+    /// Empty, the default, for the file's own outputs.
+    ///
+    /// ```no_run
+    /// use onnx::{LoadOptions, Model};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let options = LoadOptions { outputs: vec!["features".into()], ..Default::default() };
+    /// let body = Model::load_with("classifier.onnx", &device, options)?;
+    /// assert_eq!(body.output_names().collect::<Vec<_>>(), ["features"]);
+    /// # Ok(()) }
+    /// ```
+    pub outputs: Vec<String>,
 }
 
 impl From<Registry> for LoadOptions {
@@ -187,6 +203,9 @@ impl Model {
                 "it needs version {version} of ONNX's operators; versions up to {NEWEST_OPSET} are known"
             )));
         }
+        let value_names = value_names(graph).into();
+        let cut_graph = if options.outputs.is_empty() { None } else { Some(cut(graph, &options.outputs)?) };
+        let graph = cut_graph.as_ref().unwrap_or(graph);
         let mut rewriting = Rewriting::new(&options.rewrites);
         let mut compiler = Compiler::new(&options.registry, &mut rewriting, &proto.functions, external)?;
         let compiled = compiler.model(graph, opsets.clone())?;
@@ -205,7 +224,8 @@ impl Model {
         };
         let budget = options.budget;
         let graph = compiled.into();
-        Ok(Model { graph, weights, device: device.clone(), info, rewritten, budget, file_bytes })
+        let device = device.clone();
+        Ok(Model { graph, weights, device, info, rewritten, budget, file_bytes, value_names })
     }
 
     /// The file's metadata.
@@ -228,6 +248,12 @@ impl Model {
     /// The names of the outputs, in order.
     pub fn output_names(&self) -> impl Iterator<Item = &str> {
         self.graph.outputs.iter().map(|output| output.name.as_str())
+    }
+
+    /// The names of all values of the file's graph that can be outputs: its inputs, and then the results of
+    /// its nodes in their order. See [`LoadOptions::outputs`].
+    pub fn value_names(&self) -> impl Iterator<Item = &str> {
+        self.value_names.iter().map(String::as_str)
     }
 
     /// Runs the model on inputs by name, and returns its outputs.

@@ -60,6 +60,19 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         "gradients pass straight through, unlike the derivative: tested in nn/tests/it/qat.rs with PyTorch's numbers",
         &["functional::fake_quantize_per_tensor_affine", "functional::fake_quantize_per_channel_affine"],
     ),
+    (
+        "the form with defaults, or with settings, of a function that has rows: tested in taper/tests/it/short_forms.rs and linalg's tests",
+        &[
+            "softplus",
+            "functional::max_pool1d_with",
+            "functional::max_pool2d",
+            "functional::max_pool3d_with",
+            "functional::avg_pool1d_with",
+            "functional::avg_pool2d",
+            "functional::avg_pool3d",
+            "linalg::solve_with",
+        ],
+    ),
     ("between devices, and into cells: tested with transfers and cells", &["to", "into_cell"]),
     (
         "of the graph, not of numbers",

@@ -6,7 +6,7 @@
 //! example.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     io::{self, Write},
     panic::Location,
@@ -15,7 +15,7 @@ use std::{
 use autograd::no_grad;
 use tensor_core::{
     Error, ErrorKind, Result, State, Stateful, Tensor, WeakTensor, build_only, caller_line, eval_all,
-    eval_in_place, eval_pending,
+    eval_in_place, eval_pending, parameter_name,
 };
 
 use crate::{
@@ -130,8 +130,8 @@ impl<C> ParamGroup<C> {
 ///
 /// Making one does not fail: [`Optimizer::checked`] reports wrong settings or parameters at once, and
 /// [`Optimizer::step`] before it changes anything. Parameters without a gradient are skipped; the first step
-/// in which no parameter has one is reported on standard error (PyTorch is silent). Parameters may be on
-/// several devices.
+/// in which no parameter has one is reported on standard error (PyTorch is silent), and so are, once after ten
+/// steps, the parameters that require gradients and never had one. Parameters may be on several devices.
 ///
 /// A step computes gradients first, and then the new values of all parameters together: those of one shape
 /// and device share kernels, as many as the device's limit on results allows. New values and states
@@ -146,7 +146,14 @@ pub struct ParamGroups<C: UpdateRule> {
     parameters_checked: bool,
     /// Whether a step without any gradient was reported.
     reported_no_gradients: bool,
+    /// The number of steps so far that changed a parameter, up to [`STEPS_WATCHED`].
+    steps_watched: u32,
 }
+
+/// The number of steps after which parameters that never had a gradient are reported.
+const STEPS_WATCHED: u32 = 10;
+/// The number of parameters that the report names.
+const PARAMETERS_NAMED: usize = 8;
 
 /// The result of a step for one parameter.
 struct Update<S> {
@@ -174,6 +181,7 @@ impl<C: UpdateRule> ParamGroups<C> {
             states: Vec::new(),
             parameters_checked: false,
             reported_no_gradients: false,
+            steps_watched: 0,
         };
         groups.add_group(parameters, config);
         groups
@@ -234,6 +242,69 @@ impl<C: UpdateRule> ParamGroups<C> {
                 C::NAME
             );
         }
+    }
+
+    /// The parameters that require gradients, and have had none in any step so far.
+    ///
+    /// ```
+    /// use autograd::TensorGrad;
+    /// use optim::{Optimizer, Sgd, SgdConfig};
+    /// use tensor_core::Tensor;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let cpu = backend_cpu::cpu();
+    /// let (body, head) = (Tensor::ones(3, &cpu)?.requires_grad(), Tensor::ones(3, &cpu)?.requires_grad());
+    /// let mut sgd = Sgd::new([body.clone(), head.clone()], SgdConfig { lr: 0.1, ..Default::default() });
+    /// body.exp().detach().mul(&head)?.sum().backward()?; // the detach is a mistake
+    /// sgd.step()?;
+    /// assert_eq!(sgd.parameters_without_gradient()[0].id(), body.id());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn parameters_without_gradient(&self) -> Vec<&Tensor> {
+        let all = self.groups.iter().zip(&self.states);
+        let all = all.flat_map(|(group, states)| group.parameters.iter().zip(states));
+        let idle = all.filter(|(parameter, state)| {
+            state.is_none() && parameter.is_tracked() && parameter.grad().is_none()
+        });
+        idle.map(|(parameter, _)| parameter).collect()
+    }
+
+    /// Counts a step, and says once, after some steps, which parameters have had no gradient so far.
+    fn watch(&mut self, caller: &Location<'_>) {
+        if self.steps_watched >= STEPS_WATCHED {
+            return;
+        }
+        self.steps_watched += 1;
+        let idle = match self.steps_watched {
+            STEPS_WATCHED => self.parameters_without_gradient(),
+            _ => Vec::new(),
+        };
+        if idle.is_empty() {
+            return;
+        }
+        let all = self.groups.iter().flat_map(|group| &group.parameters);
+        let place: HashMap<u64, usize> =
+            all.enumerate().map(|(place, tensor)| (tensor.id(), place)).collect();
+        let described = idle.iter().take(PARAMETERS_NAMED).map(|parameter| {
+            let name = match parameter_name(parameter.id()) {
+                Some(name) => format!("\"{name}\""),
+                None => format!("number {}", place.get(&parameter.id()).copied().unwrap_or(0)),
+            };
+            format!("{name} {}", parameter.shape())
+        });
+        let mut list = described.collect::<Vec<_>>().join(", ");
+        if idle.len() > PARAMETERS_NAMED {
+            list.push_str(&format!(" and {} more", idle.len() - PARAMETERS_NAMED));
+        }
+        // A closed stderr is not an error.
+        let _ = writeln!(
+            io::stderr(),
+            "taper: {}: {} of {} parameters had no gradient in the first {STEPS_WATCHED} steps (at {caller}): {list}. The loss \
+             does not depend on them, for instance after a detach or no_grad. If that is meant, freeze them",
+            C::NAME,
+            idle.len(),
+            place.len()
+        );
     }
 
     /// The updates of all parameters that have a gradient, not computed yet.
@@ -308,10 +379,12 @@ impl<C: UpdateRule> ParamGroups<C> {
 pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
     match eval_pending() {
         // Index errors of other pending tensors are reported when those are read; those of `made` below.
-        Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
+        Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => {
+            return Error::here_in(Err(error));
+        }
         _ => {}
     }
-    eval_all(&made.iter().collect::<Vec<_>>())
+    Error::here_in(eval_all(&made.iter().collect::<Vec<_>>()))
 }
 
 /// Refuses an empty list, a tensor that is no parameter, and a parameter that is given twice, which would
@@ -390,7 +463,8 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         }
         // Errors that the user's graph causes occur here, before anything changes.
         let grads = self.grads()?;
-        if grads.is_empty() {
+        let changes = !grads.is_empty();
+        if !changes {
             self.report_no_gradients(Location::caller());
         }
         compute(&grads)?;
@@ -406,7 +480,11 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         // Nothing holds the old values now, so that they may be overwritten.
         let before = build_only(|| self.replace(&updates))?;
         let evaluated = eval_in_place(&cells.iter().chain(&made).collect::<Vec<_>>());
+        let caller = Location::caller();
         if let Ok(true) = evaluated {
+            if changes {
+                self.watch(caller);
+            }
             return Ok(());
         }
         self.bring_back(before);
@@ -414,7 +492,11 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         // The update takes memory: all values are computed before any parameter changes, so that a failure
         // changes none.
         eval_all(&made.iter().collect::<Vec<_>>())?;
-        self.replace(&updates).map(|_| ())
+        self.replace(&updates)?;
+        if changes {
+            self.watch(caller);
+        }
+        Ok(())
     }
 
     #[track_caller]

@@ -31,7 +31,7 @@ function drawModels() {
       ...[...layer.inner].map(([inner, value]) => show(inner, value, depth + 1)),
       ...(layer.entries.length ? [table([['name', e => e.path.split('.').at(-1), 'l'], ['shape', e => e.shape, 'l'], ['dtype', e => e.dtype, 'l'],
         ['device', e => e.device, 'l'], ['numbers', e => e.numel.toLocaleString('en')], ['memory', e => bytes(e.bytes)],
-        ['', e => e.role === 'buffer' ? 'buffer' : e.trained ? 'trained' : 'frozen', 'l']], layer.entries)] : []));
+        ['', e => e.role === 'buffer' ? 'buffer' : e.idle ? 'no gradient' : e.trained ? 'trained' : 'frozen', 'l']], layer.entries)] : []));
     const told = layers.length ? ` ${isTimed() ? 'Times' : 'Bytes'} are of step ${studio.profile.step}; a fused kernel counts for the operation it ran for.` : '';
     return make('div', {}, make('p', {}, `${model.parameters.toLocaleString('en')} parameters.${told}`), show(model.name, root, 0));
   });

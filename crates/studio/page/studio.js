@@ -22,6 +22,10 @@ const take = {
   },
   text(e) { notes.push(e); studio.changed.add(drawNotes); },
   model(e) { models.set(e.name, e); studio.changed.add(drawModels); },
+  idle(e) {
+    for (const entry of models.get(e.model)?.entries ?? []) if (e.paths.includes(entry.path)) entry.idle = true;
+    studio.changed.add(drawModels);
+  },
   graph(e) { graphs.set(e.name, e); studio.changed.add(drawGraphs); },
   profile(e) { studio.profile = e; studio.changed.add(drawProfile); studio.changed.add(drawModels); },
   explanation(e) { explanations.set(e.name, e); studio.changed.add(drawExplanations); },

@@ -10,7 +10,7 @@ use std::{
 
 use inspect::record_layer_calls;
 use serde_json::{Value, json};
-use tensor_core::Device;
+use tensor_core::{Device, Tensor};
 use web_time::Instant;
 
 /// The greatest number of events, and of bytes of their texts. Beyond them every second curve point of the
@@ -47,6 +47,17 @@ pub(crate) struct Record {
     pub(crate) norms: HashMap<(usize, String), Norms>,
     /// Troubles that were reported, so that each is reported once.
     pub(crate) reported: Vec<String>,
+    /// The parameters of the shown models that have had no gradient so far.
+    pub(crate) watched: Watched,
+}
+
+/// Parameters that require gradients and have had none in any step so far.
+#[derive(Default)]
+pub(crate) struct Watched {
+    /// The name of the model, the path, and the parameter.
+    pub(crate) parameters: Vec<(String, String, Tensor)>,
+    /// The steps since the first one after which a parameter had a gradient, itself included.
+    pub(crate) steps: u32,
 }
 
 /// The running mean of the norms of one gradient.
@@ -188,6 +199,7 @@ pub fn record() {
         names: HashMap::new(),
         norms: HashMap::new(),
         reported: Vec::new(),
+        watched: Watched::default(),
     });
     // Graphs and profiles are shown by layer.
     record_layer_calls(true);

@@ -204,7 +204,8 @@ fn memory_lines(lines: &[MemoryLine]) -> Vec<Value> {
 }
 
 /// Shows the parameters and buffers of a model as a tree of layers, and makes the memory of their devices a
-/// curve of [`step`](crate::step).
+/// curve of [`step`](crate::step). Parameters that have no gradient in the first ten of these steps are shown
+/// as such, and are a trouble.
 pub fn show_model(name: &str, model: &impl Module) {
     if !is_recording() {
         return;
@@ -226,6 +227,13 @@ pub fn show_model(name: &str, model: &impl Module) {
         if record.names.len() + parameters.len() + buffers.len() > MAX_NAMES {
             // The names are of models that were shown before.
             record.names.clear();
+        }
+        record.watched.parameters.retain(|(model, _, _)| model != name);
+        for (path, tensor) in parameters.iter().filter(|(_, tensor)| tensor.is_tracked()) {
+            if record.watched.parameters.len() < MAX_NAMES {
+                record.watched.parameters.push((name.to_string(), path.clone(), tensor.clone()));
+                record.watched.steps = 0;
+            }
         }
         for (path, tensor) in parameters.iter().chain(&buffers) {
             record.names.insert(tensor.id(), path.clone());

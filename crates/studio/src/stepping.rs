@@ -102,6 +102,9 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
             record.trouble(format!("error {error}"), number, "A step failed", &error.to_string(), hint)
         });
     }
+    if done.is_ok() {
+        with(|record| record.look_at_gradients(number));
+    }
     note_pace(number, calls, begun, asked == NO_REQUEST);
     done
 }

@@ -1,12 +1,17 @@
 //! Troubles in words, each with something to try: reported once per run and name.
 
+use std::collections::BTreeMap;
+
 use inspect::{Anomaly, TensorStatistics};
 use serde_json::json;
+use tensor_core::few;
 
 use crate::record::{Kind, MAX_NAMES, MAX_TROUBLES, Record};
 
 /// A gradient's norm above this multiple of its running mean counts as exploding.
 const EXPLODING_RATIO: f64 = 100.0;
+/// The number of steps after which parameters that had no gradient are reported.
+const STEPS_WATCHED: u32 = 10;
 /// The norms that the running mean needs before it is compared with.
 const MIN_NORMS: u32 = 5;
 
@@ -44,6 +49,41 @@ impl Record {
             "anomaly": {"op": op, "line": location.to_string(), "output": row(output), "inputs": inputs, "before": steps},
         });
         self.push(Kind::Report, &event);
+    }
+
+    /// Looks at the gradients after a step, and after some steps reports the parameters that had none in any of
+    /// them: the page shows them as without a gradient, and not as trained.
+    pub(crate) fn look_at_gradients(&mut self, step: u64) {
+        if self.watched.parameters.is_empty() {
+            return;
+        }
+        let before = self.watched.parameters.len();
+        self.watched.parameters.retain(|(_, _, parameter)| parameter.grad().is_none());
+        // Gradients that are cleared at the end of each step cannot be seen here.
+        if before == self.watched.parameters.len() && self.watched.steps == 0 {
+            return;
+        }
+        self.watched.steps += 1;
+        if self.watched.steps < STEPS_WATCHED {
+            return;
+        }
+        let mut models: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (model, path, parameter) in std::mem::take(&mut self.watched.parameters) {
+            if parameter.is_tracked() {
+                models.entry(model).or_default().push(path);
+            }
+        }
+        for (model, paths) in models {
+            self.push(Kind::Report, &json!({"kind": "idle", "model": model, "paths": paths}));
+            self.trouble(
+                format!("idle {model}"),
+                step,
+                &format!("{} parameters of {model} have no gradient", paths.len()),
+                &format!("In {STEPS_WATCHED} steps these had none: {}.", few(&paths)),
+                "The loss does not depend on them: look for a detach or no_grad before the loss. If that is meant, freeze \
+                 them.",
+            );
+        }
     }
 
     /// Says that a search found nothing.

@@ -65,8 +65,30 @@ fn a_run_from_its_first_step_to_its_file() -> Result<()> {
     what_is_tried_leaves_no_trace(&url)?;
     troubles_are_named_once(&url, &net)?;
     an_anomaly_has_its_inputs(&url)?;
+    parameters_without_gradients_are_not_trained(&url, &rng)?;
     the_studios_own_time_is_no_loading(&url)?;
     the_file_has_the_same_events(&url)
+}
+
+/// A body that is cut off by a detach is named once, with the paths of its parameters.
+fn parameters_without_gradients_are_not_trained(url: &str, rng: &Generator) -> Result<()> {
+    let net = Net { first: Linear::new(4, 8, rng)?, second: Linear::new(8, 1, rng)? };
+    let x = Tensor::randn([2, 4], rng)?;
+    studio::show_model("cut", &net);
+    for step in 0..12 {
+        studio::step(100 + step, || {
+            net.zero_grad();
+            net.second.forward(&net.first.forward(&x)?.detach())?.mean().backward()
+        })?;
+    }
+    let idle = events(url, 0, "idle");
+    assert_eq!(idle.len(), 1, "{idle:?}");
+    assert_eq!(idle[0]["model"], "cut");
+    assert_eq!(idle[0]["paths"], serde_json::json!(["first.weight", "first.bias"]));
+    let troubles = events(url, 0, "trouble");
+    let told = troubles.iter().filter(|trouble| trouble["title"] == "2 parameters of cut have no gradient");
+    assert_eq!(told.count(), 1, "{troubles:?}");
+    Ok(())
 }
 
 fn nothing_is_kept_before_it_is_asked_for() {

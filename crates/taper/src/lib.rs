@@ -181,8 +181,8 @@ pub mod prelude {
         Gelu, GroupNorm, Gru, Hooked, HuberLoss, Identity, KlDivLoss, L1Loss, Layer, LayerNorm,
         LayerNormConfig, LeakyRelu, Linear, LinearConfig, LogSoftmax, Lstm, MaxPool1d, MaxPool2d, Module,
         MseLoss, MultiheadAttention, MultiheadAttentionConfig, NllLoss, Parameter, Reduction, Relu, RmsNorm,
-        Rnn, RnnConfig, Sequential, Sigmoid, Silu, SmoothL1Loss, Softmax, Tanh, TransformerConfig,
-        TransformerEncoder, TransformerEncoderLayer, Upsample, binary_cross_entropy,
+        Rnn, RnnConfig, Sequential, Sigmoid, Silu, SmoothL1Loss, Softmax, StateDictTensor, Tanh,
+        TransformerConfig, TransformerEncoder, TransformerEncoderLayer, Upsample, binary_cross_entropy,
         binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss,
         smooth_l1_loss,
     };

@@ -33,7 +33,9 @@ pub use base::npy;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},
+    near_names::near_names,
     origin::{CallerLine, at_caller, caller_line, hide_lines_of, with_location, with_own_lines},
+    parameter_names::{note_parameter_names, parameter_name},
     philox::{philox, philox_words},
     shape::{MAX_ELEMENTS, Shape},
 };
@@ -109,7 +111,7 @@ pub use schedule::{
 pub use tensor::autocast;
 pub use tensor::{
     Bins, Ellipsis, Generator, HistogramOptions, Index, Indices, Interpolation, MeshIndexing, Nested,
-    NewAxis, Number, Operand, ScatterReduce, Span, StepBy, TensorOptions,
+    NewAxis, Number, NumberOrigin, Operand, ScatterReduce, Span, StepBy, TensorOptions,
     autocast::{autocast, autocast_dtype, no_autocast},
     eval_all, eval_each, eval_pending, fork_rng,
 };

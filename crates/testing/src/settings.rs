@@ -46,8 +46,8 @@ fn day() -> Option<u64> {
     setting("turn").map(read)
 }
 
-/// Whether the next case of the running test is tried today: where tests take turns, every `of`-th one, and on
-/// the next day its neighbour. So cases that are alike, which are neighbours, are not all left to one day.
+/// Whether the next case of the running test is tried today: where tests take turns, every `of`-th one, and
+/// on the next day its neighbour. So cases that are alike, which are neighbours, are not all left to one day.
 #[track_caller]
 pub fn has_turn(of: u64) -> bool {
     thread_local! {

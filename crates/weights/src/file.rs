@@ -222,10 +222,29 @@ pub(crate) fn from_content(content: &Arc<Content>, budget: ReadBudget) -> Result
         (Format::Npy, npz::open_npy(content)?)
     } else if let Some(kind) = foreign(start) {
         return Err(file_error(path, format!("is {kind}, which is no file of weights that is read")));
-    } else {
+    } else if is_perhaps_safetensors(path, start) {
         (Format::Safetensors, safetensors::open(content)?)
+    } else {
+        return Err(file_error(path, unknown(start)));
     };
     Ok(WeightFile::new(path, format, parsed))
+}
+
+/// Whether a file is named, or begins, as one of safetensors: with the length of a header in JSON.
+fn is_perhaps_safetensors(path: &Path, start: &[u8]) -> bool {
+    path.extension().is_some_and(|extension| extension == "safetensors") || start.get(8) == Some(&b'{')
+}
+
+/// The description of a file that begins like none of the formats that are read.
+fn unknown(start: &[u8]) -> String {
+    let begins = match start {
+        [] => "it is empty".to_string(),
+        start => format!("it begins with \"{}\"", start[..start.len().min(16)].escape_ascii()),
+    };
+    format!(
+        "is no file of weights: {begins}, which is none of PyTorch's .pt and .pth (a zip archive or an older pickle), \
+         safetensors, GGUF, .npy and .npz. The file may be damaged, a failed download, or a pointer of Git LFS"
+    )
 }
 
 /// The name of a known format that is not supported.

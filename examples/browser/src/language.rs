@@ -4,9 +4,11 @@
 #[path = "../../language/conversations.rs"]
 mod conversations;
 
-use conversations::Example;
 use taper::{
-    models::{LanguageModel, Llama, text::Tokenizer},
+    models::{
+        LanguageModel, Llama,
+        text::{ChatExample, ChatExamples, Tokenizer},
+    },
     nn::lora::{self, Lora, LoraConfig, Targets},
     prelude::*,
 };
@@ -31,7 +33,7 @@ pub struct FineTuning {
     tokenizer: Tokenizer,
     adapter: Lora,
     optimizer: AdamW,
-    data: Vec<Example>,
+    data: ChatExamples,
     /// The conversations that the epoch still has.
     waiting: Vec<usize>,
     epochs: usize,
@@ -72,7 +74,7 @@ impl FineTuning {
             }
         }
         let tokenizer = Tokenizer::from_gguf(&file)?;
-        let data = conversations::read(conversations, &tokenizer)?;
+        let data = ChatExamples::from_json_lines(conversations, &tokenizer)?;
         // The file's blocks are put in order on the host.
         let mut model = Llama::from_gguf(file, &taper::cpu())?;
         model.to(device)?;
@@ -117,7 +119,7 @@ impl FineTuning {
             self.waiting = conversations::shuffled(self.data.len(), SEED, self.epochs)?;
         }
         let rest = self.waiting.split_off(GROUP.min(self.waiting.len()));
-        let group: Vec<&Example> = self.waiting.iter().map(|&place| &self.data[place]).collect();
+        let group: Vec<&ChatExample> = self.waiting.iter().map(|&place| &self.data[place]).collect();
         self.model.train();
         let (sum, tokens) = conversations::step(&self.model, &mut self.optimizer, &group, BATCH).await?;
         self.waiting = rest;
@@ -146,7 +148,7 @@ impl FineTuning {
     /// # Errors
     /// The errors of the device.
     pub async fn base_loss(&self) -> Result<f64> {
-        let group: Vec<&Example> = self.data.iter().take(GROUP).collect();
+        let group: Vec<&ChatExample> = self.data.iter().take(GROUP).collect();
         let loss = self.adapter.disabled(|| conversations::mean_loss(&self.model, &group))??;
         Ok(loss.item_async::<f32>().await?.into())
     }

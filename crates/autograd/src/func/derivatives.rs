@@ -61,6 +61,53 @@ fn check_scalar(op: &'static str, y: &Tensor) -> Result<()> {
     Err(Error::new(ErrorKind::Autograd { op, message }))
 }
 
+/// The function that gives the gradient of the scalar function `f` with respect to its first input.
+/// `torch.func.grad`.
+///
+/// The result takes the same inputs as `f`, so that transforms compose: `vmap(grad(f), …)` gives a gradient
+/// for each example, and `grad(grad(f))` a second derivative. The gradient is recorded if an input is
+/// tracked. [`crate::grad`] is PyTorch's `torch.autograd.grad`, for tensors that were computed already.
+///
+/// # Errors
+/// The returned function fails for no inputs, inputs that are not floating-point, a result of `f` with more
+/// than one element, and with the errors of `f` and of its gradient.
+///
+/// ```
+/// use autograd::func::{grad, vmap};
+/// use tensor_core::{Result, Tensor};
+///
+/// let loss = |t: &[Tensor]| -> Result<Tensor> { Ok(t[0].mul(&t[1])?.sum().powi(2)) };
+/// let cpu = backend_cpu::cpu();
+/// let weights = Tensor::new([1.0, -1.0], &cpu)?;
+/// let examples = Tensor::new([[1.0, 2.0], [3.0, 4.0]], &cpu)?;
+/// let each = vmap(grad(loss), &[weights, examples], &[None, Some(0)])?; // one gradient for each example
+/// assert_eq!(each.to_vec2::<f32>()?, [[-2.0, -4.0], [-6.0, -8.0]]);
+///
+/// let cube = |x: &[Tensor]| -> Result<Tensor> { Ok(x[0].powi(3)) };
+/// let second = grad(grad(cube))(&[Tensor::new(2.0, &cpu)?])?; // 6x
+/// assert_eq!(second.item::<f32>()?, 12.0);
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+pub fn grad<F>(f: F) -> impl Fn(&[Tensor]) -> Result<Tensor>
+where
+    F: Fn(&[Tensor]) -> Result<Tensor>,
+{
+    const OP: &str = "func::grad";
+    move |inputs| {
+        let recorded = is_grad_enabled() && inputs.iter().any(Tensor::is_tracked);
+        let (first, others) = inputs
+            .split_first()
+            .ok_or_else(|| Error::invalid(OP, "no inputs: there is nothing to differentiate in"))?;
+        let first = fresh_leaf(first, recorded)?;
+        let mut x = vec![first];
+        x.extend(others.iter().cloned());
+        let y = enable_grad(|| f(&x))?;
+        check_scalar(OP, &y)?;
+        let found = pull(&y, &x[..1], &y.ones_like(), recorded)?;
+        Ok(found.into_iter().next().unwrap_or_else(|| x[0].zeros_like()))
+    }
+}
+
 /// A function's value, and the vector-Jacobian product vᵀ·∂f/∂x for each of its inputs.
 /// `torch.autograd.functional.vjp`.
 ///

@@ -3,6 +3,7 @@
 //!
 //! | function | result |
 //! |---|---|
+//! | [`grad`] | the function that gives a gradient |
 //! | [`vjp`] | vᵀ·J: the result of a backward pass |
 //! | [`jvp`] | J·t: the derivative along a direction |
 //! | [`hvp`] | H·v, without H |
@@ -10,12 +11,12 @@
 //! | [`hessian`] | H |
 //! | [`vmap`] | a function applied to all slices at once |
 //!
-//! They nest: a Hessian is a Jacobian of a gradient, and `vmap` of [`grad`](crate::grad) gives per-example
-//! gradients.
+//! They nest: a Hessian is a Jacobian of a gradient, and [`vmap`] of [`grad`] gives a gradient for
+//! each example.
 
 mod derivatives;
 mod rules;
 mod vmap;
 
-pub use derivatives::{hessian, hvp, jacobian, jvp, vjp};
+pub use derivatives::{grad, hessian, hvp, jacobian, jvp, vjp};
 pub use vmap::vmap;

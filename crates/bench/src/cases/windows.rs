@@ -6,7 +6,7 @@ use taper::{
     autograd::{TensorGrad, grad},
     nn::functional::{
         ConvOptions, ConvTransposeOptions, PoolOptions, avg_pool2d, conv_transpose2d, conv1d, conv2d,
-        max_pool2d,
+        max_pool2d, max_pool2d_with,
     },
 };
 
@@ -253,16 +253,16 @@ fn transposed(x: &Tensor, w: Option<&Tensor>) -> taper::Result<Tensor> {
 }
 
 fn max2(x: &Tensor, _: Option<&Tensor>) -> taper::Result<Tensor> {
-    max_pool2d(x, [2, 2], PoolOptions::default())
+    max_pool2d(x, [2, 2])
 }
 
 fn max3(x: &Tensor, _: Option<&Tensor>) -> taper::Result<Tensor> {
     let options = PoolOptions { stride: Some([2, 2]), padding: [1, 1], ..Default::default() };
-    max_pool2d(x, [3, 3], options)
+    max_pool2d_with(x, [3, 3], options)
 }
 
 fn mean2(x: &Tensor, _: Option<&Tensor>) -> taper::Result<Tensor> {
-    avg_pool2d(x, [2, 2], PoolOptions::default())
+    avg_pool2d(x, [2, 2])
 }
 
 pub(super) fn listed() -> Vec<Case> {

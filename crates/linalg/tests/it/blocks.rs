@@ -100,7 +100,7 @@ fn systems_are_solved() -> Result<()> {
         let wide_a = wide(&a)?;
         for r in [1, 3, 16, 70, 200] {
             let b = numbers(&[n, r], 5, a.dtype());
-            let x = linalg::solve(&a, &b, true)?;
+            let x = linalg::solve(&a, &b)?;
             let size = greatest(&wide_a.abs().matmul(&wide(&x)?.abs())?)? + 1.0;
             near("A·X", &wide_a.matmul(&wide(&x)?)?, &b, size, epsilon)?;
             for upper in [false, true] {
@@ -223,7 +223,7 @@ fn threads_do_not_change_a_bit() -> Result<()> {
             sign,
             log,
             linalg::cholesky(&definite, false)?,
-            linalg::solve(&a, &b, true)?,
+            linalg::solve(&a, &b)?,
             linalg::inv(&a)?,
             linalg::solve_triangular(&definite, &b, true, true, false)?,
             linalg::inv(&numbers(&[100, 20, 20], 4, dtype))?,

@@ -24,7 +24,7 @@ fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
         linalg::inv(&wide),
         linalg::det(&wide),
         linalg::eigvalsh(&wide, Uplo::Lower),
-        linalg::solve(&wide, &wide, true),
+        linalg::solve(&wide, &wide),
         linalg::solve_triangular(&wide, &wide, true, true, false),
         linalg::matrix_power(&wide, 2),
         linalg::cond(&wide, MatrixNorm::One),
@@ -58,8 +58,8 @@ fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
     said(linalg::svd(&vector, false), &["linalg.svd", "[3]", "no matrix"]);
     said(linalg::qr(&vector, QrMode::Reduced), &["linalg.qr", "no matrix"]);
     said(linalg::inv(&square.to_dtype(DType::I64)?), &["linalg.inv", "i64", "to_dtype"]);
-    said(linalg::solve(&square, &wide, true), &["linalg.solve", "[3, 3]", "[2, 3]", "3 rows"]);
-    said(linalg::solve(&square, &square.to_dtype(DType::F32)?, true), &["linalg.solve", "f64", "f32"]);
+    said(linalg::solve(&square, &wide), &["linalg.solve", "[3, 3]", "[2, 3]", "3 rows"]);
+    said(linalg::solve(&square, &square.to_dtype(DType::F32)?), &["linalg.solve", "f64", "f32"]);
     said(linalg::lstsq(&square, &wide, None), &["linalg.lstsq", "3 rows"]);
     Ok(())
 }
@@ -79,7 +79,7 @@ fn matrices_without_an_answer() -> Result<()> {
     );
     assert_eq!(twice.to_vec::<f64>()?[0], 2.0);
     assert_eq!(linalg::inv(&a.select(0, 0)?)?.to_vec::<f64>()?, [1.0, 0.0, 0.0, 1.0]);
-    said(linalg::solve(&a, &a, true)?.eval(), &["linalg.solve", "batch element 1", "singular"]);
+    said(linalg::solve(&a, &a)?.eval(), &["linalg.solve", "batch element 1", "singular"]);
     let indefinite = Tensor::new([[1.0f64, 0.0], [0.0, -1.0]], (DType::F64, &cpu()))?;
     let error = linalg::cholesky(&indefinite, false)?.eval().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::LinAlg { batch: None, .. }));

@@ -30,11 +30,11 @@ fn of_cholesky() -> Result<()> {
 #[test]
 fn of_systems() -> Result<()> {
     let (a, b) = (random(SQUARE, 2), random(&[2, 3, 2], 3));
-    gradcheck(|x| linalg::solve(&x[0], &x[1], true), &[a.clone(), b.clone()])?;
-    gradcheck(|x| linalg::solve(&x[0], &mt(&x[1])?, false), &[a.clone(), b.clone()])?;
-    gradcheck(|x| linalg::solve(&x[0], &x[1], true), &[a.clone(), random(&[3], 4)])?;
+    gradcheck(|x| linalg::solve(&x[0], &x[1]), &[a.clone(), b.clone()])?;
+    gradcheck(|x| linalg::solve_with(&x[0], &mt(&x[1])?, false), &[a.clone(), b.clone()])?;
+    gradcheck(|x| linalg::solve(&x[0], &x[1]), &[a.clone(), random(&[3], 4)])?;
     // With broadcasting the gradient is summed over the batch.
-    gradcheck(|x| linalg::solve(&x[0], &x[1], true), &[random(&[3, 3], 5), b.clone()])?;
+    gradcheck(|x| linalg::solve(&x[0], &x[1]), &[random(&[3, 3], 5), b.clone()])?;
     gradcheck(|x| linalg::inv(&x[0]), std::slice::from_ref(&a))?;
     for (upper, unit) in [(false, false), (false, true), (true, false), (true, true)] {
         let t = a.add_scalar(2.5);

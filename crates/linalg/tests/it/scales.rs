@@ -94,7 +94,7 @@ const FUNCTIONS: &[(&str, Of, i32, bool)] = &[
     ("R", |a| Ok(linalg::qr(a, QrMode::Reduced)?.1), 1, false),
     ("L of LU", |a| Ok(linalg::lu(a)?.1), 0, false),
     ("U of LU", |a| Ok(linalg::lu(a)?.2), 1, false),
-    ("solve", |a| linalg::solve(a, &a.abs(), true), 0, true),
+    ("solve", |a| linalg::solve(a, &a.abs()), 0, true),
     ("inv", linalg::inv, -1, true),
     ("sign", |a| Ok(linalg::slogdet(a)?.0), 0, true),
 ];

@@ -4,7 +4,7 @@
 
 use nn::{
     BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Linear, Module, Visitor, VisitorMut,
-    functional::{PoolOptions, max_pool2d},
+    functional::max_pool2d,
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
@@ -51,7 +51,7 @@ impl Stage {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let x = x.pad(&[(0, 0), (0, 0), self.padding, (0, 0)], 0.0)?;
         let x = self.norm.forward(&self.conv.forward(&x)?.relu())?;
-        max_pool2d(&x, [2, 1], PoolOptions::default())
+        max_pool2d(&x, [2, 1])
     }
 }
 

@@ -1,9 +1,6 @@
 //! Blocks of the networks of Stable Diffusion, with diffusers' names.
 
-use nn::{
-    Conv2d, ConvConfig, GroupNorm, Linear, Module,
-    functional::{InterpolateOptions, interpolate},
-};
+use nn::{Conv2d, ConvConfig, GroupNorm, Linear, Module, functional::interpolate};
 use tensor_core::{Generator, Result, Tensor};
 
 use crate::vision::blocks::conv;
@@ -96,6 +93,6 @@ impl Upsample {
     /// The features of twice the size, or of the given height and width.
     pub(super) fn forward(&self, x: &Tensor, size: Option<[usize; 2]>) -> Result<Tensor> {
         let size = size.unwrap_or([2 * x.dims()[2], 2 * x.dims()[3]]);
-        self.conv.forward(&interpolate(x, size, InterpolateOptions::default())?)
+        self.conv.forward(&interpolate(x, size)?)
     }
 }

@@ -49,7 +49,7 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
             if finished[k] {
                 continue;
             }
-            let (id, _) = samplers[k].next(logits, &prompts[k], &texts[k])?;
+            let (id, _) = config.choose(&mut samplers[k], logits, &prompts[k], &texts[k])?;
             finished[k] = config.stop_tokens.contains(&id);
             if !finished[k] {
                 texts[k].push(id);

@@ -17,6 +17,7 @@
 
 mod batch;
 mod beam;
+mod logits_rule;
 mod sampler;
 mod score;
 mod speculative;
@@ -26,6 +27,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 pub use batch::generate_batch;
 pub use beam::{Beam, BeamConfig, beam_search};
+pub use logits_rule::LogitsRule;
 pub use sampler::{Sampler, SamplingConfig};
 pub(crate) use sampler::{argmax, checked_scores, log_sum_exp};
 pub use score::{Perplexity, log_probabilities, perplexity};
@@ -44,11 +46,36 @@ pub struct GenerationConfig {
     pub stop_tokens: Vec<u32>,
     /// How tokens are chosen.
     pub sampling: SamplingConfig,
+    /// A rule that changes the logits before a token is chosen, such as a mask of the tokens that may follow;
+    /// none by default.
+    pub logits_rule: Option<LogitsRule>,
+}
+
+impl GenerationConfig {
+    /// The next token and the logarithm of its probability, after the rule for logits.
+    #[track_caller]
+    fn choose(
+        &self,
+        sampler: &mut Sampler,
+        logits: &[f32],
+        prompt: &[u32],
+        generated: &[u32],
+    ) -> Result<(u32, f64)> {
+        match &self.logits_rule {
+            Some(rule) => sampler.next(&rule.apply(prompt, generated, logits)?, prompt, generated),
+            None => sampler.next(logits, prompt, generated),
+        }
+    }
 }
 
 impl Default for GenerationConfig {
     fn default() -> GenerationConfig {
-        GenerationConfig { max_new_tokens: 256, stop_tokens: Vec::new(), sampling: SamplingConfig::default() }
+        GenerationConfig {
+            max_new_tokens: 256,
+            stop_tokens: Vec::new(),
+            sampling: SamplingConfig::default(),
+            logits_rule: None,
+        }
     }
 }
 
@@ -57,7 +84,7 @@ impl Default for GenerationConfig {
 pub struct Token {
     /// Its number.
     pub id: u32,
-    /// The logarithm of its probability under the model.
+    /// The logarithm of its probability under the model, after the rule for logits if there is one.
     pub log_probability: f64,
 }
 
@@ -194,7 +221,8 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     /// The token that follows, by its logits; none if it ends the text.
     #[track_caller]
     fn choose(&mut self, logits: &[f32]) -> Result<Option<Token>> {
-        let (id, log_probability) = self.sampler.next(logits, &self.prompt, &self.generated)?;
+        let (id, log_probability) =
+            self.config.choose(&mut self.sampler, logits, &self.prompt, &self.generated)?;
         self.step = None;
         self.waiting.clear();
         self.waiting.push(id);

@@ -212,7 +212,7 @@ impl Mixer {
         let projected = self.x_proj.forward(x)?;
         let wide = |x: Tensor| x.to_dtype(DType::F32);
         let part = |from: usize, size: usize| projected.narrow(-1, from, size);
-        let step = wide(self.dt_proj.forward(&part(0, rank)?)?)?.softplus(1.0, 20.0);
+        let step = wide(self.dt_proj.forward(&part(0, rank)?)?)?.softplus();
         let (b, c, x) = (wide(part(rank, states)?)?, wide(part(rank + states, states)?)?, wide(x.clone())?);
         let a = self.A_log.to_dtype(DType::F32)?.exp().neg();
         let state = match state {

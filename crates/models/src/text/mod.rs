@@ -1,6 +1,7 @@
 //! Text to tokens and back, chat templates, and text as it is generated (feature `text`).
 
 mod chat;
+mod chat_examples;
 mod document;
 mod from_gguf;
 mod jinja;
@@ -8,6 +9,7 @@ mod stream;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
+pub use chat_examples::{ChatBatch, ChatExample, ChatExamples};
 pub use jinja::Limits as TemplateLimits;
 pub use stream::{TextDecoder, TextGeneration, TextOptions, generate_text};
 pub use tokenizer::{Encoded, Tokenizer};

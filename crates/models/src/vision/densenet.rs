@@ -4,7 +4,7 @@
 
 use nn::{
     BatchNorm2d, Conv2d, Dropout, Linear, Module, Visitor, VisitorMut,
-    functional::{PoolOptions, avg_pool2d, max_pool2d},
+    functional::{PoolOptions, avg_pool2d, max_pool2d_with},
     init::{self, Fan, Nonlinearity},
 };
 use tensor_core::{Error, Generator, Result, Tensor};
@@ -92,7 +92,7 @@ struct Transition {
 impl Transition {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let x = self.conv.forward(&self.norm.forward(x)?.relu())?;
-        avg_pool2d(&x, [2; 2], PoolOptions::default())
+        avg_pool2d(&x, [2; 2])
     }
 }
 
@@ -190,7 +190,7 @@ impl DenseNet {
         let Features { conv0, norm0, blocks, transitions, norm5 } = &self.features;
         let x = norm0.forward(&conv0.forward(x)?)?.relu();
         let options = PoolOptions { stride: Some([2; 2]), padding: [1; 2], ..Default::default() };
-        let mut x = max_pool2d(&x, [3; 2], options)?;
+        let mut x = max_pool2d_with(&x, [3; 2], options)?;
         for (index, block) in blocks.list.iter().enumerate() {
             if let Some(before) = index.checked_sub(1) {
                 x = transitions.list[before].forward(&x)?;

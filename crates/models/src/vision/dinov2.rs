@@ -4,7 +4,7 @@
 
 use nn::{
     Conv2d, LayerNorm, Linear, LinearConfig, Module, Parameter, StochasticDepth,
-    functional::{AttentionOptions, InterpolateMode, InterpolateOptions, interpolate},
+    functional::{AttentionOptions, InterpolateMode, InterpolateOptions, interpolate_with},
 };
 use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
@@ -129,7 +129,7 @@ impl Embeddings {
         let class = self.position_embeddings.narrow(1, 0, 1)?;
         let grid = self.position_embeddings.narrow(1, 1, count)?.reshape([1, side, side, width])?;
         let options = InterpolateOptions { mode: InterpolateMode::Bicubic, ..Default::default() };
-        let grid = interpolate(&grid.permute([0, 3, 1, 2])?, sides, options)?;
+        let grid = interpolate_with(&grid.permute([0, 3, 1, 2])?, sides, options)?;
         Tensor::concat(&[class, tokens(&grid)?], 1)
     }
 }

@@ -4,7 +4,7 @@
 
 use nn::{
     Conv2d, Linear, Module, Prelu,
-    functional::{PoolOptions, max_pool2d},
+    functional::{PoolOptions, max_pool2d_with},
 };
 use tensor_core::{Generator, Result, Tensor};
 
@@ -16,7 +16,7 @@ fn stage(conv: &Conv2d, prelu: &Prelu, window: Option<usize>, x: &Tensor) -> Res
     match window {
         Some(window) => {
             let options = PoolOptions { stride: Some([2; 2]), ceil_mode: true, ..Default::default() };
-            max_pool2d(&x, [window; 2], options)
+            max_pool2d_with(&x, [window; 2], options)
         }
         None => Ok(x),
     }

@@ -1,6 +1,6 @@
 //! Pictures as networks need them: resized, and with colours relative to those of the training.
 
-use nn::functional::{InterpolateMode, InterpolateOptions, interpolate};
+use nn::functional::{InterpolateMode, InterpolateOptions, interpolate_with};
 use tensor_core::{Error, Result, Tensor};
 
 /// Resizing, cropping and normalization of a picture. The preset of a network's weights:
@@ -70,7 +70,7 @@ impl Preprocess {
         let size = [height, width].map(|side| if side == short { resize } else { side * resize / short });
         let mode = if bicubic { InterpolateMode::Bicubic } else { InterpolateMode::Bilinear };
         let options = InterpolateOptions { mode, antialias: true, ..Default::default() };
-        let mut x = interpolate(&picture.unsqueeze(0)?, size, options)?;
+        let mut x = interpolate_with(&picture.unsqueeze(0)?, size, options)?;
         if bicubic {
             x = x.clamp(0.0, 1.0);
         }

@@ -5,7 +5,7 @@
 
 use nn::{
     BatchNorm2d, Conv2d, ConvConfig, FrozenBatchNorm2d, Linear, Module, Sequential, Visitor, VisitorMut,
-    functional::{PoolOptions, max_pool2d},
+    functional::{PoolOptions, max_pool2d_with},
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
@@ -257,7 +257,7 @@ impl Backbone {
         let options = PoolOptions { stride: Some([2; 2]), padding: [1; 2], ..Default::default() };
         let run =
             |stage: &[Block], x: &Tensor| stage.iter().try_fold(x.clone(), |x, block| block.forward(&x));
-        let first = run(&self.layer1, &max_pool2d(&x, [3; 2], options)?)?;
+        let first = run(&self.layer1, &max_pool2d_with(&x, [3; 2], options)?)?;
         let second = run(&self.layer2, &first)?;
         let third = run(&self.layer3, &second)?;
         let fourth = run(&self.layer4, &third)?;

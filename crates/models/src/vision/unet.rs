@@ -5,7 +5,7 @@
 
 use nn::{
     BatchNorm2d, Conv2d, ConvTranspose2d, ConvTransposeConfig, MaxPool2d, Module, Relu, Sequential,
-    functional::{InterpolateMode, InterpolateOptions, interpolate},
+    functional::{InterpolateMode, InterpolateOptions, interpolate_with},
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
@@ -90,7 +90,11 @@ impl Up {
             Some(up) => up.forward(x)?,
             None => {
                 let mode = InterpolateMode::Bilinear;
-                interpolate(x, 2.0, InterpolateOptions { mode, align_corners: true, ..Default::default() })?
+                interpolate_with(
+                    x,
+                    2.0,
+                    InterpolateOptions { mode, align_corners: true, ..Default::default() },
+                )?
             }
         };
         // A pool of an odd size lost a row or a column.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nn::{
     BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Module, Parameter, Sequential,
-    functional::{InterpolateOptions, PoolOptions, interpolate, max_pool2d},
+    functional::{PoolOptions, interpolate, max_pool2d_with},
     skip_init,
 };
 use tensor_core::{Device, Error, Generator, Result, Tensor, file::file_error};
@@ -169,9 +169,9 @@ impl Sppf {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let options = PoolOptions { stride: Some([1; 2]), padding: [2; 2], ..Default::default() };
         let first = self.cv1.forward(x)?;
-        let second = max_pool2d(&first, [5; 2], options)?;
-        let third = max_pool2d(&second, [5; 2], options)?;
-        let fourth = max_pool2d(&third, [5; 2], options)?;
+        let second = max_pool2d_with(&first, [5; 2], options)?;
+        let third = max_pool2d_with(&second, [5; 2], options)?;
+        let fourth = max_pool2d_with(&third, [5; 2], options)?;
         self.cv2.forward(&Tensor::concat(&[first, second, third, fourth], 1)?)
     }
 }
@@ -366,7 +366,7 @@ impl YoloV8 {
         let x4 = m.stage4.forward(&m.down4.forward(&x3)?)?;
         let x5 = m.sppf.forward(&m.stage5.forward(&m.down5.forward(&x4)?)?)?;
         let beside = |x: &Tensor, other: &Tensor| Tensor::concat(&[x, other], 1);
-        let twice = |x: &Tensor| interpolate(x, 2.0, InterpolateOptions::default());
+        let twice = |x: &Tensor| interpolate(x, 2.0);
         let up4 = m.up4.forward(&beside(&twice(&x5)?, &x4)?)?;
         let out3 = m.up3.forward(&beside(&twice(&up4)?, &x3)?)?;
         let out4 = m.out4.forward(&beside(&m.down3_again.forward(&out3)?, &up4)?)?;

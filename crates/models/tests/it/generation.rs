@@ -4,8 +4,8 @@
 use models::{
     KvCache, LanguageModel, Llama,
     generate::{
-        BeamConfig, GenerationConfig, SamplingConfig, beam_search, generate, generate_batch, generate_from,
-        generate_speculative, log_probabilities, perplexity,
+        BeamConfig, GenerationConfig, LogitsRule, SamplingConfig, beam_search, generate, generate_batch,
+        generate_from, generate_speculative, log_probabilities, perplexity,
     },
     load_language_model,
 };
@@ -556,5 +556,65 @@ fn a_step_that_fails_leaves_the_cache_as_it_was() {
         assert!(error.contains("a step of 2 texts for a cache of 3"), "{name}: {error}");
         cache.truncate(0).unwrap();
         assert_eq!(cache.pads(), [0, 1, 2]);
+    }
+}
+
+/// A mask forbids tokens, by the tokens so far, in single texts and in batches; its errors are those of the
+/// generation.
+#[test]
+fn a_rule_for_logits_says_what_may_follow() {
+    for device in devices() {
+        let model = model("llama", &device);
+        let vocabulary = LanguageModel::vocab_size(&model);
+        // Even tokens follow odd ones, and odd ones even ones.
+        let alternate = LogitsRule::mask(move |tokens| {
+            let last = *tokens.last().unwrap_or(&0);
+            Ok((0..vocabulary as u32).map(|token| token % 2 != last % 2).collect())
+        });
+        let config = GenerationConfig { logits_rule: Some(alternate), ..most_likely(6) };
+        let found = ids(generate(&model, PROMPT, &config).unwrap());
+        let before = PROMPT[PROMPT.len() - 1..].iter().chain(&found);
+        assert!(before.zip(&found).all(|(a, b)| a % 2 != b % 2), "{found:?}");
+        let batch = generate_batch(&model, &[PROMPT.to_vec(), vec![9]], &config).unwrap();
+        assert_eq!(batch[0], found);
+        assert!(batch[1].iter().enumerate().all(|(k, token)| (token % 2 == 0) == (k % 2 == 0)));
+        // Changed logits: the token that is made certain has the probability 1.
+        let certain = LogitsRule::new(|tokens, logits| {
+            let wanted = tokens.len() % 3;
+            logits.iter_mut().enumerate().for_each(|(token, logit)| {
+                *logit = if token == wanted { 0.0 } else { f32::NEG_INFINITY };
+            });
+            Ok(())
+        });
+        let config = GenerationConfig { logits_rule: Some(certain), ..most_likely(3) };
+        for (k, token) in generate(&model, PROMPT, &config).unwrap().enumerate() {
+            let token = token.unwrap();
+            assert_eq!((token.id as usize, token.log_probability), ((PROMPT.len() + k) % 3, 0.0));
+        }
+        let refused = |rule: LogitsRule| {
+            let config = GenerationConfig { logits_rule: Some(rule), ..most_likely(3) };
+            generate(&model, PROMPT, &config).unwrap().next().unwrap().unwrap_err().to_string()
+        };
+        assert!(refused(LogitsRule::mask(|_| Ok(vec![true]))).contains("a mask of 1 tokens"));
+        let none = LogitsRule::mask(move |_| Ok(vec![false; vocabulary]));
+        assert!(refused(none).contains("-inf"));
+    }
+}
+
+/// A token that the model does not know is an error at the line of the program that reads the result, and not
+/// at one of this library.
+#[test]
+fn an_unknown_token_names_the_line_of_the_program() {
+    tensor_core::hide_lines_of(models::ROOT);
+    tensor_core::hide_lines_of(nn::ROOT);
+    for device in devices() {
+        let model = model("llama", &device);
+        let ids = Tensor::from_vec(vec![1i32, 9999], [1, 2], &device).unwrap();
+        let logits = model.forward(&ids).unwrap();
+        let line = line!() + 1;
+        let message = logits.to_f64_vec().unwrap_err().to_string();
+        let place = format!("read at crates/models/tests/it/generation.rs:{line}:");
+        assert!(message.contains("index 9999") && message.contains(&place), "{message}");
+        assert!(!message.contains("src"), "{message}");
     }
 }

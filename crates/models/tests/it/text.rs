@@ -3,10 +3,14 @@
 use std::{collections::BTreeMap, path::Path};
 
 use models::{
-    Llama,
+    LanguageModel, Llama, LlamaConfig, WeightSource,
     generate::{GenerationConfig, generate},
-    text::{ChatTemplate, Message, TemplateLimits, TextDecoder, TextOptions, Tokenizer, generate_text},
+    text::{
+        ChatBatch, ChatExample, ChatExamples, ChatTemplate, Message, TemplateLimits, TextDecoder,
+        TextOptions, Tokenizer, generate_text,
+    },
 };
+use tensor_core::Generator;
 use weights::{GgufArray, GgufValue, GgufWriter};
 
 use crate::fixture::Fixture;
@@ -500,4 +504,67 @@ fn a_tokenizer_takes_no_more_than_its_file() {
     refused(none.clone(), all("d", "decoders"), "the decoder may make a text more than 1024 times longer");
     let space = serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
     assert!(document(space, none).is_ok());
+}
+
+/// Prompts are masked, answers with the token that ends them are learnt, and labels are one place ahead.
+#[test]
+fn chat_examples_learn_answers_alone() {
+    let mut tokenizer = gguf_tokenizer("gpt-2");
+    tokenizer.set_template(
+        ChatTemplate::new(
+            "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token }}{% endfor %}\
+                 {% if add_generation_prompt %}a:{% endif %}",
+        )
+        .unwrap(),
+    );
+    let lines = r#"{"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "BC"}]}
+{"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"},
+"#
+    .replace(",\n", r#", {"role": "user", "content": "D"}, {"role": "assistant", "content": "EF"}]}"#);
+    let examples = ChatExamples::from_json_lines(&lines, &tokenizer).unwrap();
+    let learnt = |example: &ChatExample| {
+        let answers = example.ids().iter().zip(example.answers());
+        let ids: Vec<u32> = answers.filter(|(_, is_answer)| **is_answer).map(|(id, _)| *id).collect();
+        tokenizer.decode(&ids, false).unwrap()
+    };
+    assert_eq!((examples.len(), learnt(&examples[0]).as_str()), (2, "BC<|end|>"));
+    assert_eq!(learnt(&examples[1]), "B<|end|>EF<|end|>");
+    assert_eq!(examples[1].answer_tokens(), 5);
+
+    for device in crate::devices() {
+        let batch = examples.batch(&[0, 1], &device).unwrap();
+        assert_eq!((batch.answer_tokens(), batch.ids().dims()), (8, &[2, 16][..]));
+        let (ids, labels) = (batch.ids().to_vec2::<i32>().unwrap(), batch.labels().unwrap());
+        let labels = labels.to_vec2::<i32>().unwrap();
+        for (row, example) in examples.iter().enumerate() {
+            for at in 0..16 {
+                let next = example.ids().get(at + 1).filter(|_| example.answers()[at + 1]);
+                assert_eq!(labels[row][at], next.map_or(-100, |id| *id as i32), "row {row}, place {at}");
+                let own = if at + 1 < example.ids().len() { example.ids()[at] as i32 } else { 0 };
+                assert_eq!(ids[row][at], own);
+            }
+        }
+        let config = LlamaConfig {
+            vocab_size: 300,
+            hidden_size: 16,
+            intermediate_size: 32,
+            num_hidden_layers: 1,
+            num_attention_heads: 2,
+            ..Default::default()
+        };
+        let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device))).unwrap();
+        let logits = model.forward(batch.ids()).unwrap().reshape((32, 300)).unwrap();
+        let loss = nn::CrossEntropyLoss { reduction: nn::Reduction::Sum, ..Default::default() };
+        let by_labels = loss.forward(&logits, &batch.labels().unwrap().flatten(0, 1).unwrap()).unwrap();
+        let (found, expected) =
+            (batch.loss(&model).unwrap().item_f64().unwrap(), by_labels.item_f64().unwrap());
+        assert!((found - expected).abs() < 1e-3 * expected, "{found}, not {expected}");
+    }
+
+    let refused = |lines: &str| ChatExamples::from_json_lines(lines, &tokenizer).unwrap_err().to_string();
+    assert!(refused("").contains("no conversations"));
+    assert!(refused("{}").contains("line 1"));
+    let question = r#"{"messages": [{"role": "user", "content": "A"}]}"#;
+    assert!(refused(&format!("{}\n{question}", lines.lines().next().unwrap())).contains("line 2: "));
+    assert!(ChatBatch::new(&[], &backend_cpu::cpu()).is_err());
 }

@@ -273,6 +273,11 @@ fn batched<const D: usize>(
     Ok((if alone { input.unsqueeze(0)? } else { input.clone() }, alone))
 }
 
+/// The number of groups of a convolution, for an error, if there are several.
+fn in_groups(groups: usize) -> String {
+    if groups == 1 { String::new() } else { format!(" in {groups} groups") }
+}
+
 /// A hint for an input whose last axis has the channels that are expected after the batch.
 pub(super) fn channels_last<const D: usize>(input: &Tensor, channels: usize) -> String {
     let lead = input.rank().saturating_sub(D + 1);
@@ -336,13 +341,21 @@ pub(crate) fn convolution<const D: usize>(
         batched(op, input, weight, bias.map(|bias| (bias, outputs)), [stride, dilation], groups)?;
     let wrong = |message: String| Err(Error::invalid(op, message).here());
     let (channels, taken) = (x.dims()[1], weight.dims()[1]);
-    if !channels.is_multiple_of(groups) || !outputs.is_multiple_of(groups) || channels / groups != taken {
+    let expected = taken.saturating_mul(groups);
+    if channels != expected {
         return wrong(format!(
-            "an input {} of {channels} channels and a weight {} in {groups} groups: the weight takes in / groups \
-             channels, and groups divides both in and out{}",
+            "the input {} has {channels} channels, and a weight {}{} is a convolution from {expected} channels to \
+             {outputs}; give an input of {expected} channels, or make the layer for {channels}{}",
             input.shape(),
             weight.shape(),
-            channels_last::<D>(input, taken.saturating_mul(groups))
+            in_groups(groups),
+            channels_last::<D>(input, expected)
+        ));
+    }
+    if !outputs.is_multiple_of(groups) {
+        return wrong(format!(
+            "a weight {} of {outputs} output channels in {groups} groups: groups divide them",
+            weight.shape()
         ));
     }
     let kernel: [usize; D] = std::array::from_fn(|axis| weight.dims()[2 + axis]);
@@ -401,14 +414,18 @@ pub(crate) fn transposed_convolution<const D: usize>(
         batched(op, input, weight, bias.map(|bias| (bias, outputs)), [stride, dilation], groups)?;
     let wrong = |message: String| Err(Error::invalid(op, message).here());
     let (channels, taken) = (x.dims()[1], weight.dims()[0]);
-    if channels != taken || !channels.is_multiple_of(groups) {
+    if channels != taken {
         return wrong(format!(
-            "an input {} of {channels} channels and a weight {} in {groups} groups: the weight takes the input's \
-             channels, and groups divides them{}",
+            "the input {} has {channels} channels, and a weight {}{} is a transposed convolution from {taken} channels \
+             to {outputs}; give an input of {taken} channels, or make the layer for {channels}{}",
             input.shape(),
             weight.shape(),
+            in_groups(groups),
             channels_last::<D>(input, taken)
         ));
+    }
+    if !channels.is_multiple_of(groups) {
+        return wrong(format!("an input of {channels} channels in {groups} groups: groups divide them"));
     }
     let mut sizes = [0; D];
     for axis in 0..D {

@@ -137,15 +137,36 @@ pub struct InterpolateOptions {
     pub antialias: bool,
 }
 
-/// Resizes the spatial axes of `[N, C, …]`. `torch.nn.functional.interpolate`.
+/// Resizes the spatial axes of `[N, C, …]`, where each element of the result is the nearest one of the input.
+/// `torch.nn.functional.interpolate`. [`interpolate_with`] has the other modes.
 ///
 /// ```
-/// use nn::functional::{InterpolateMode, InterpolateOptions, interpolate};
+/// use nn::functional::interpolate;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let x = Tensor::new([[[0.0f32, 4.0]]], &backend_cpu::cpu())?;
+/// assert_eq!(interpolate(&x, 2.0)?.to_vec::<f32>()?, [0.0, 0.0, 4.0, 4.0]); // a factor
+/// assert_eq!(interpolate(&x, 3)?.to_vec::<f32>()?, [0.0, 0.0, 4.0]); // a size
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Neither one size or factor nor one for each axis after C, a size of 0 or a factor that gives one, or an
+/// axis without elements.
+#[track_caller]
+pub fn interpolate(input: &Tensor, to: impl Into<Resize>) -> Result<Tensor> {
+    interpolate_by("interpolate", input, &to.into(), InterpolateOptions::default())
+}
+
+/// [`interpolate`] in the mode and with the settings of `options`. `torch.nn.functional.interpolate`.
+///
+/// ```
+/// use nn::functional::{InterpolateMode, InterpolateOptions, interpolate_with};
 /// use tensor_core::Tensor;
 /// # fn main() -> tensor_core::Result<()> {
 /// let x = Tensor::new([[[0.0f32, 4.0]]], &backend_cpu::cpu())?;
 /// let options = InterpolateOptions { mode: InterpolateMode::Linear, ..Default::default() };
-/// assert_eq!(interpolate(&x, 2.0, options)?.to_vec::<f32>()?, [0.0, 1.0, 3.0, 4.0]);
+/// assert_eq!(interpolate_with(&x, 2.0, options)?.to_vec::<f32>()?, [0.0, 1.0, 3.0, 4.0]);
 /// # Ok(()) }
 /// ```
 ///
@@ -155,7 +176,12 @@ pub struct InterpolateOptions {
 /// that does not interpolate, `antialias` with a mode other than its two, `recompute_scale_factor` without a
 /// factor, and, except for the nearest modes, a dtype that is not floating-point.
 #[track_caller]
-pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOptions) -> Result<Tensor> {
+#[doc(alias = "interpolate")]
+pub fn interpolate_with(
+    input: &Tensor,
+    to: impl Into<Resize>,
+    options: InterpolateOptions,
+) -> Result<Tensor> {
     interpolate_by("interpolate", input, &to.into(), options)
 }
 
@@ -167,7 +193,7 @@ pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOp
 /// As [`interpolate`].
 #[track_caller]
 pub fn interpolate_nearest(input: &Tensor, size: &[usize]) -> Result<Tensor> {
-    interpolate(input, size, InterpolateOptions::default())
+    interpolate(input, size)
 }
 
 #[track_caller]

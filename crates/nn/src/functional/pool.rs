@@ -41,8 +41,20 @@ impl<const D: usize> Default for PoolOptions<D> {
 }
 
 macro_rules! pools {
-    ($($(#[$doc:meta])* $name:ident, $d:literal, $general:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident, $with:ident, $d:literal, $general:ident;)*) => {$(
         $(#[$doc])*
+        ///
+        #[doc = concat!("Windows do not overlap: the stride is a window. [`", stringify!($with), "`] has the settings.")]
+        ///
+        /// # Errors
+        /// An input with neither one nor two more axes than the window, a dtype that is not floating-point,
+        /// a window of 0, or one that is larger than the input.
+        #[track_caller]
+        pub fn $name(input: &Tensor, window: impl Into<Window<$d>>) -> Result<Tensor> {
+            $general(stringify!($name), input, window.into().0, PoolOptions::default())
+        }
+
+        #[doc = concat!("[`", stringify!($name), "`] with a stride, padding and other settings.")]
         ///
         /// # Errors
         /// An input with neither one nor two more axes than the window, a dtype that is not floating-point,
@@ -50,7 +62,7 @@ macro_rules! pools {
         /// in the padded input: larger than it, or, with `ceil_mode`, larger by a stride or more. A
         /// `divisor_override` of 0, or for maxima.
         #[track_caller]
-        pub fn $name(
+        pub fn $with(
             input: &Tensor,
             window: impl Into<Window<$d>>,
             options: PoolOptions<$d>,
@@ -62,39 +74,39 @@ macro_rules! pools {
 
 pools! {
     /// Max pooling of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See [`max_pool2d`].
-    max_pool1d, 1, max_pool;
+    max_pool1d, max_pool1d_with, 1, max_pool;
     /// Max pooling: the greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C,
-    /// (H + 2p − d·(h − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s. NaN counts as the
+    /// (H + 2p − d·(h − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s of [`max_pool2d_with`]. NaN counts as the
     /// greatest. The gradient goes to the first of equal elements. `torch.nn.functional.max_pool2d`.
     ///
     /// ```
-    /// use nn::functional::{PoolOptions, max_pool2d};
+    /// use nn::functional::max_pool2d;
     /// use tensor_core::Tensor;
     /// # fn main() -> tensor_core::Result<()> {
     /// let x = Tensor::arange(0.0, 16.0, 1.0, &backend_cpu::cpu())?.reshape([1, 1, 4, 4])?;
-    /// let y = max_pool2d(&x, 2, PoolOptions::default())?; // windows [2, 2]
+    /// let y = max_pool2d(&x, 2)?; // windows [2, 2]
     /// assert_eq!(y.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
     /// # Ok(()) }
     /// ```
-    max_pool2d, 2, max_pool;
+    max_pool2d, max_pool2d_with, 2, max_pool;
     /// Max pooling of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.max_pool3d`. See
     /// [`max_pool2d`].
-    max_pool3d, 3, max_pool;
+    max_pool3d, max_pool3d_with, 3, max_pool;
     /// Average pooling of `[N, C, L]` or `[C, L]`. `torch.nn.functional.avg_pool1d`. See [`avg_pool2d`].
-    avg_pool1d, 1, avg_pool;
+    avg_pool1d, avg_pool1d_with, 1, avg_pool;
     /// Average pooling: the mean of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`. Padding counts as
-    /// zeros unless `count_include_pad` is off. `torch.nn.functional.avg_pool2d`.
-    avg_pool2d, 2, avg_pool;
+    /// zeros unless `count_include_pad` of [`avg_pool2d_with`] is off. `torch.nn.functional.avg_pool2d`.
+    avg_pool2d, avg_pool2d_with, 2, avg_pool;
     /// Average pooling of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.avg_pool3d`. See
     /// [`avg_pool2d`].
-    avg_pool3d, 3, avg_pool;
+    avg_pool3d, avg_pool3d_with, 3, avg_pool;
 }
 
 /// Max pooling that also returns, as i64 (i32 on devices without i64), the flat index of each maximum in its
 /// channel of the input. `return_indices=True` of `torch.nn.functional.max_pool2d`.
 ///
 /// # Errors
-/// As [`max_pool2d`].
+/// As [`max_pool2d_with`].
 #[track_caller]
 pub fn max_pool_with_indices<const D: usize>(
     input: &Tensor,
@@ -118,7 +130,7 @@ macro_rules! lp_pools {
         /// the input is multiplied by the whole window's size, as in PyTorch.
         ///
         /// # Errors
-        /// As [`max_pool2d`]; also padding or dilation, which this pooling does not have, and a power of 0
+        /// As [`max_pool2d_with`]; also padding or dilation, which this pooling does not have, and a power of 0
         /// or NaN.
         #[track_caller]
         pub fn $name(

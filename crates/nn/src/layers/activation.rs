@@ -109,7 +109,7 @@ with_numbers! {
         beta = 1.0,
         /// The threshold of β·x above which the result is x itself: 20 by default.
         threshold = 20.0
-    } => softplus;
+    } => softplus_with;
     /// x for x > 0 and α·(eˣ − 1) otherwise. `torch.nn.ELU`.
     #[doc(alias = "ELU")]
     Elu {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Scalar, Tensor, caller_line, default_dtype};
+use tensor_core::{
+    DType, Error, Generator, Result, Scalar, Tensor, begin_layer_call, caller_line, default_dtype,
+};
 
-use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
+use super::{Dropout, Linear, LinearConfig, call, linear::parameter};
 use crate::{
     Module, Training, Visitor, VisitorMut,
     functional::{Request, attention, attention_with_weights, causal_mask, is_mask, linear},
@@ -308,6 +310,7 @@ impl MultiheadAttention {
         with_weights: bool,
     ) -> Result<(Tensor, Option<Tensor>)> {
         let _line = caller_line();
+        let begun = begin_layer_call();
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
         let width = self.embed_dim();
         let all = [query, key, value];
@@ -427,7 +430,7 @@ impl MultiheadAttention {
             (_, true) => out,
             (_, false) => out.transpose(0, 1)?,
         };
-        Ok((record!(self, Ok(out))?, weights))
+        Ok((call::record(self, begun, Ok(out))?, weights))
     }
 
     /// The combined mask, with or without the causal one, which broadcasts to `[N, heads, L, S]`: bool, true

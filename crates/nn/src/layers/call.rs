@@ -9,6 +9,7 @@ use std::{
     cell::{Cell, RefCell},
     fmt,
     panic::Location,
+    rc::Rc,
 };
 
 use tensor_core::{Result, Shape, Tensor, end_layer_call, with_own_lines};
@@ -20,7 +21,12 @@ thread_local! {
     static PASSED_ON: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     /// The calls so far, while they are recorded.
     static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
+    /// The hook that gets the outputs of layers.
+    static HOOK: RefCell<Option<Rc<OutputHook>>> = const { RefCell::new(None) };
 }
+
+/// A hook that gets a layer's address and size, and its output, and may return another output.
+pub(crate) type OutputHook = dyn Fn((usize, usize), &Tensor) -> Result<Option<Tensor>>;
 
 /// The user's line: the caller's, or the one stored by code that forwards the call.
 #[track_caller]
@@ -74,6 +80,7 @@ pub(crate) fn record<L: fmt::Debug + ?Sized>(
     output: Result<Tensor>,
 ) -> Result<Tensor> {
     end_layer_call(begun, || kind(std::any::type_name::<L>(), layer));
+    let output = hooked(layer, output);
     CALLS.with_borrow_mut(|calls| {
         if let (Some(calls), Ok(output)) = (calls, &output) {
             let layer_text = format!("{layer:?}");
@@ -82,6 +89,27 @@ pub(crate) fn record<L: fmt::Debug + ?Sized>(
         }
     });
     output
+}
+
+/// The output of a layer, or what the hook returns in its place. The hook's own calls of layers are not
+/// hooked.
+fn hooked<L: ?Sized>(layer: &L, output: Result<Tensor>) -> Result<Tensor> {
+    let Some(hook) = HOOK.with_borrow(Clone::clone) else { return output };
+    let output = output?;
+    let other = with_hook(None, || hook(place(layer), &output))?;
+    Ok(other.unwrap_or(output))
+}
+
+/// Runs `f` while the outputs of layers on this thread are passed to a hook.
+pub(crate) fn with_hook<R>(hook: Option<Rc<OutputHook>>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Rc<OutputHook>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            HOOK.set(self.0.take());
+        }
+    }
+    let _restore = Restore(HOOK.replace(hook));
+    f()
 }
 
 /// The name of a layer's type without its path: `Conv2d` for a convolution over two axes. The type of a

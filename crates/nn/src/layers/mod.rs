@@ -29,7 +29,7 @@ pub use attention::{
     AttentionMasks, InProjection, KeyValueCache, MultiHeadAttentionOptions, MultiheadAttention,
     MultiheadAttentionConfig, multi_head_attention_forward,
 };
-pub(crate) use call::{Call, recorded};
+pub(crate) use call::{Call, recorded, with_hook};
 pub use checkpointed::Checkpointed;
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,

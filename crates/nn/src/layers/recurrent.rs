@@ -4,11 +4,11 @@
 use std::{borrow::Cow, fmt};
 
 use tensor_core::{
-    Argument, DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, caller_line, default_dtype,
-    traced_results,
+    Argument, DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, begin_layer_call,
+    caller_line, default_dtype, traced_results,
 };
 
-use super::{Dropout, linear::parameter, record};
+use super::{Dropout, call, linear::parameter, record};
 use crate::{
     Module, Visitor, VisitorMut,
     functional::{Sequence, States, linear, recurrent_step},
@@ -659,8 +659,9 @@ macro_rules! single_state {
             /// An input of other axes, features, dtype or device, no steps, states of another shape.
             #[track_caller]
             pub fn forward(&self, input: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                let begun = begin_layer_call();
                 let (out, hidden, _) = self.0.run(input, None, state, None)?;
-                Ok((record!(self, Ok(out))?, hidden))
+                Ok((call::record(self, begun, Ok(out))?, hidden))
             }
 
             /// As `forward`, for sequences that end after `lengths[n]` steps each: outputs past the end are
@@ -679,8 +680,9 @@ macro_rules! single_state {
                 lengths: &[usize],
                 state: Option<&Tensor>,
             ) -> Result<(Tensor, Tensor)> {
+                let begun = begin_layer_call();
                 let (out, hidden, _) = self.0.run(input, Some(lengths), state, None)?;
-                Ok((record!(self, Ok(out))?, hidden))
+                Ok((call::record(self, begun, Ok(out))?, hidden))
             }
         }
 
@@ -712,9 +714,10 @@ impl Lstm {
         state: Option<(&Tensor, &Tensor)>,
     ) -> Result<(Tensor, (Tensor, Tensor))> {
         let _line = caller_line();
+        let begun = begin_layer_call();
         let (out, hidden, cell) = self.0.run(input, None, state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
-        Ok((record!(self, Ok(out))?, (hidden, cell)))
+        Ok((call::record(self, begun, Ok(out))?, (hidden, cell)))
     }
 
     /// As [`Lstm::forward`], for sequences that end after `lengths[n]` steps each: outputs past the end are
@@ -747,9 +750,10 @@ impl Lstm {
         state: Option<(&Tensor, &Tensor)>,
     ) -> Result<(Tensor, (Tensor, Tensor))> {
         let _line = caller_line();
+        let begun = begin_layer_call();
         let (out, hidden, cell) = self.0.run(input, Some(lengths), state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
-        Ok((record!(self, Ok(out))?, (hidden, cell)))
+        Ok((call::record(self, begun, Ok(out))?, (hidden, cell)))
     }
 }
 
@@ -762,8 +766,9 @@ impl LstmCell {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
         let _line = caller_line();
+        let begun = begin_layer_call();
         let State { hidden, cell } = self.run(input, state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
-        Ok((record!(self, Ok(hidden))?, cell))
+        Ok((call::record(self, begun, Ok(hidden))?, cell))
     }
 }

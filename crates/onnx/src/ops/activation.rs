@@ -24,7 +24,7 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "Sigmoid", 1, |c| one(c.tensor(0)?.sigmoid())),
     ("", "Softmax", 1, |c| one(along_rest(c, |x, axis| x.softmax(axis))?)),
     ("", "Softmax", 13, |c| one(along_axis(c, |x, axis| x.softmax(axis))?)),
-    ("", "Softplus", 1, |c| one(c.tensor(0)?.softplus(1.0, f64::INFINITY))),
+    ("", "Softplus", 1, |c| one(c.tensor(0)?.softplus_with(1.0, f64::INFINITY))),
     ("", "Softsign", 1, |c| one(c.tensor(0)?.softsign())),
     ("", "SwiGLU", 28, swiglu),
     ("", "Swish", 24, |c| one(swish(c)?)),

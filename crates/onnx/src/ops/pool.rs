@@ -1,6 +1,9 @@
 //! Pooling: over windows, over all of an image, and back.
 
-use nn::functional::{PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d};
+use nn::functional::{
+    PoolOptions, avg_pool1d_with, avg_pool2d_with, avg_pool3d_with, max_pool1d_with, max_pool2d_with,
+    max_pool3d_with,
+};
 use tensor_core::{Result, Tensor};
 
 use super::{Row, all, conv::Windows, one, sizes, window_sizes};
@@ -93,13 +96,13 @@ fn maximum(c: &Context<'_>) -> Result<Vec<Value>> {
     let (w, more) = windows(c, &x)?;
     if !c.wants(1) && x.dtype().is_float() {
         if let Some((window, options)) = plain::<1>(&w, &more) {
-            return one(max_pool1d(&x, window, options)?);
+            return one(max_pool1d_with(&x, window, options)?);
         }
         if let Some((window, options)) = plain::<2>(&w, &more) {
-            return one(max_pool2d(&x, window, options)?);
+            return one(max_pool2d_with(&x, window, options)?);
         }
         if let Some((window, options)) = plain::<3>(&w, &more) {
-            return one(max_pool3d(&x, window, options)?);
+            return one(max_pool3d_with(&x, window, options)?);
         }
     }
     let d = w.kernel.len();
@@ -175,9 +178,9 @@ pub(super) fn averaged(c: &Context<'_>, x: &Tensor) -> Result<Tensor> {
             }
         };
     }
-    layer!(1, avg_pool1d);
-    layer!(2, avg_pool2d);
-    layer!(3, avg_pool3d);
+    layer!(1, avg_pool1d_with);
+    layer!(2, avg_pool2d_with);
+    layer!(3, avg_pool3d_with);
     let sums = viewed(x, &w, &more, 0.0)?.sum_axis(last(x), false)?;
     let counts = counts(c, x, &w, &more, padding)?;
     sums.div(&counts.to_dtype(sums.dtype())?)

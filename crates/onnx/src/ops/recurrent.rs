@@ -60,7 +60,7 @@ impl Activation {
             "hardsigmoid" => x.mul_scalar(alpha(0.2)).add_scalar(beta(0.5)).clamp(0.0, 1.0),
             "elu" => x.elu(alpha(1.0)),
             "softsign" => x.softsign(),
-            "softplus" => x.softplus(1.0, f64::INFINITY),
+            "softplus" => x.softplus_with(1.0, f64::INFINITY),
             other => return Err(c.error(format!("the activation \"{other}\" is not known"))),
         })
     }

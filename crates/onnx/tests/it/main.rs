@@ -4,6 +4,7 @@
 mod bad_files;
 mod budget;
 mod build;
+mod cutting;
 mod downloaded;
 mod export;
 mod export_loaded;

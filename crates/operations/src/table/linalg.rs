@@ -97,8 +97,8 @@ pub(super) fn rows() -> Vec<Row> {
         one("linalg::tensorinv", "torch.linalg.tensorinv(x + 5 * torch.eye(6).reshape(2, 3, 6), ind=2)",
             |x| l::tensorinv(&x.add(&Tensor::eye(6, (x.dtype(), &x.device()))?.reshape([2, 3, 6])?.mul_scalar(5))?, 2)).shapes([&[2, 3, 6]]).loose(8.0)
             .bad(|x| l::tensorinv(&x[0], 1)),
-        two("linalg::solve", "torch.linalg.solve(x + 3 * torch.eye(3), y)", |x, y| l::solve(&regular(x)?, y, true)).shapes([SQUARE, &[2, 3, 2]])
-            .bad(|x| l::solve(&x[0], &x[1].narrow(1, 0, 2)?, true)),
+        two("linalg::solve", "torch.linalg.solve(x + 3 * torch.eye(3), y)", |x, y| l::solve(&regular(x)?, y)).shapes([SQUARE, &[2, 3, 2]])
+            .bad(|x| l::solve(&x[0], &x[1].narrow(1, 0, 2)?)),
         two("linalg::solve_triangular", "torch.linalg.solve_triangular(x + 3 * torch.eye(3), y, upper=True)",
             |x, y| l::solve_triangular(&regular(x)?, y, true, true, false)).shapes([SQUARE, &[2, 3, 2]])
             .bad(|x| l::solve_triangular(&x[0], &x[1].narrow(1, 0, 2)?, true, true, false)),

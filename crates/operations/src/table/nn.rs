@@ -137,25 +137,25 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| f::unfold(&x[0], [7, 2], FoldOptions::default())),
         one("functional::fold", "F.fold(x, (3, 4), 2)", |x| f::fold(x, [3, 4], 2, FoldOptions::default())).shapes([&[1, 8, 6]]).loose(2.0)
             .bad(|x| f::fold(&x[0], [3, 4], 3, FoldOptions::default())),
-        one("functional::interpolate", "F.interpolate(x, (3, 7), mode='bilinear')", |x| f::interpolate(x, [3, 7], InterpolateOptions {
+        one("functional::interpolate_with", "F.interpolate(x, (3, 7), mode='bilinear')", |x| f::interpolate_with(x, [3, 7], InterpolateOptions {
             mode: InterpolateMode::Bilinear, ..Default::default() })).shapes([IMAGE])
-            .bad(|x| f::interpolate(&x[0], [3, 4, 5], InterpolateOptions { mode: InterpolateMode::Bilinear, ..Default::default() })),
-        one("functional::interpolate", "F.interpolate(x, 7, mode='linear', align_corners=True)", |x| f::interpolate(x, 7, InterpolateOptions {
+            .bad(|x| f::interpolate_with(&x[0], [3, 4, 5], InterpolateOptions { mode: InterpolateMode::Bilinear, ..Default::default() })),
+        one("functional::interpolate_with", "F.interpolate(x, 7, mode='linear', align_corners=True)", |x| f::interpolate_with(x, 7, InterpolateOptions {
             mode: InterpolateMode::Linear, align_corners: true, ..Default::default() })).shapes([LINE]),
-        one("functional::interpolate", "F.interpolate(x, scale_factor=1.5, mode='bicubic')", |x| f::interpolate(x, 1.5, InterpolateOptions {
+        one("functional::interpolate_with", "F.interpolate(x, scale_factor=1.5, mode='bicubic')", |x| f::interpolate_with(x, 1.5, InterpolateOptions {
             mode: InterpolateMode::Bicubic, ..Default::default() })).shapes([IMAGE]),
-        one("functional::interpolate", "F.interpolate(x, (2, 4, 5), mode='trilinear')", |x| f::interpolate(x, [2, 4, 5], InterpolateOptions {
+        one("functional::interpolate_with", "F.interpolate(x, (2, 4, 5), mode='trilinear')", |x| f::interpolate_with(x, [2, 4, 5], InterpolateOptions {
             mode: InterpolateMode::Trilinear, ..Default::default() })).shapes([SOLID]),
-        one("functional::interpolate", "F.interpolate(x, (2, 3), mode='bilinear', antialias=True)", |x| f::interpolate(x, [2, 3], InterpolateOptions {
+        one("functional::interpolate_with", "F.interpolate(x, (2, 3), mode='bilinear', antialias=True)", |x| f::interpolate_with(x, [2, 3], InterpolateOptions {
             mode: InterpolateMode::Bilinear, antialias: true, ..Default::default() })).shapes([IMAGE])
-            .bad(|x| f::interpolate(&x[0], [2, 3], InterpolateOptions { antialias: true, ..Default::default() })),
-        one("functional::interpolate", "F.interpolate(x, scale_factor=(0.4, 0.55), mode='bilinear', antialias=True)", |x| f::interpolate(x, [0.4, 0.55],
+            .bad(|x| f::interpolate_with(&x[0], [2, 3], InterpolateOptions { antialias: true, ..Default::default() })),
+        one("functional::interpolate_with", "F.interpolate(x, scale_factor=(0.4, 0.55), mode='bilinear', antialias=True)", |x| f::interpolate_with(x, [0.4, 0.55],
             InterpolateOptions { mode: InterpolateMode::Bilinear, antialias: true, ..Default::default() })).shapes([&[1, 2, 7, 9]]),
-        one("functional::interpolate", "F.interpolate(x, (3, 8), mode='bicubic', antialias=True)", |x| f::interpolate(x, [3, 8], InterpolateOptions {
+        one("functional::interpolate_with", "F.interpolate(x, (3, 8), mode='bicubic', antialias=True)", |x| f::interpolate_with(x, [3, 8], InterpolateOptions {
             mode: InterpolateMode::Bicubic, antialias: true, ..Default::default() })).shapes([&[1, 2, 7, 5]]),
-        one("functional::interpolate", "F.interpolate(x, (4, 3), mode='bicubic', align_corners=True, antialias=True)", |x| f::interpolate(x, [4, 3],
+        one("functional::interpolate_with", "F.interpolate(x, (4, 3), mode='bicubic', align_corners=True, antialias=True)", |x| f::interpolate_with(x, [4, 3],
             InterpolateOptions { mode: InterpolateMode::Bicubic, antialias: true, align_corners: true, ..Default::default() })).shapes([&[1, 2, 7, 5]]),
-        one("functional::interpolate", "F.interpolate(x, scale_factor=(1.2, 2.2))", |x| f::interpolate(x, [1.2, 2.2], InterpolateOptions::default())).shapes([IMAGE]),
+        one("functional::interpolate", "F.interpolate(x, scale_factor=(1.2, 2.2))", |x| f::interpolate(x, [1.2, 2.2])).shapes([IMAGE]),
         one("functional::local_response_norm", "F.local_response_norm(x, 3)", |x| f::local_response_norm(x, 3, 1e-4, 0.75, 1.0))
             .shapes([&[2, 5, 3]]).bad(|x| f::local_response_norm(&x[0], 0, 1e-4, 0.75, 1.0)),
         one("functional::lp_pool1d", "F.lp_pool1d(x, 2, 2)", |x| f::lp_pool1d(x, 2.0, [2], PoolOptions::default())).shapes([LINE]),
@@ -173,11 +173,11 @@ pub(super) fn rows() -> Vec<Row> {
             |x| f::adaptive_max_pool_with_indices(x, [3, 2])).shapes([IMAGE]),
         one("functional::interpolate_nearest", "F.interpolate(x, (7, 3))", |x| f::interpolate_nearest(x, &[7, 3])).shapes([IMAGE])
             .bad(|x| f::interpolate_nearest(&x[0], &[7, 3, 2])),
-        one("functional::max_pool1d", "F.max_pool1d(x, 2)", |x| f::max_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
-        one("functional::max_pool2d", "F.max_pool2d(x, (2, 3), stride=(1, 2), padding=1)",
-            |x| f::max_pool2d(x, [2, 3], PoolOptions { stride: Some([1, 2]), padding: [1, 1], ..Default::default() })).shapes([IMAGE])
-            .bad(|x| f::max_pool2d(&x[0], [5, 3], PoolOptions::default())),
-        one("functional::max_pool3d", "F.max_pool3d(x, 2)", |x| f::max_pool3d(x, [2; 3], PoolOptions::default())).shapes([SOLID]),
+        one("functional::max_pool1d", "F.max_pool1d(x, 2)", |x| f::max_pool1d(x, [2])).shapes([LINE]),
+        one("functional::max_pool2d_with", "F.max_pool2d(x, (2, 3), stride=(1, 2), padding=1)",
+            |x| f::max_pool2d_with(x, [2, 3], PoolOptions { stride: Some([1, 2]), padding: [1, 1], ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::max_pool2d(&x[0], [5, 3])),
+        one("functional::max_pool3d", "F.max_pool3d(x, 2)", |x| f::max_pool3d(x, [2; 3])).shapes([SOLID]),
         one("functional::max_pool_with_indices", "F.max_pool2d_with_indices(x, 2, ceil_mode=True)",
             |x| f::max_pool_with_indices(x, [2, 2], PoolOptions { ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
         two("functional::fractional_max_pool_with_indices", "F.fractional_max_pool2d(x, (2, 1), output_size=(2, 3), return_indices=True, _random_samples=y.detach())",
@@ -186,19 +186,19 @@ pub(super) fn rows() -> Vec<Row> {
         two("functional::fractional_max_pool_with_indices", "F.fractional_max_pool3d(x, 2, output_size=2, return_indices=True, _random_samples=y.detach())",
             |x, y| f::fractional_max_pool_with_indices(x, [2; 3], [2; 3], y)).shapes([&[1, 2, 4, 4, 5], &[1, 2, 3]]).exactly(1, &[0.1, 0.9, 0.3, 0.4, 0.6, 0.2])
             .bad(|x| f::fractional_max_pool_with_indices(&x[0], [2; 3], [2; 3], &x[0])),
-        one("functional::avg_pool1d", "F.avg_pool1d(x, 2)", |x| f::avg_pool1d(x, [2], PoolOptions::default())).shapes([LINE]),
-        one("functional::avg_pool2d", "F.avg_pool2d(x, 2, stride=1, padding=1, divisor_override=3)",
-            |x| f::avg_pool2d(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], divisor_override: Some(3), ..Default::default() })).shapes([IMAGE])
-            .bad(|x| f::avg_pool2d(&x[0], [2, 2], PoolOptions { divisor_override: Some(0), ..Default::default() })),
-        one("functional::avg_pool2d", "F.avg_pool2d(x, (6, 7), stride=(3, 3), ceil_mode=True)",
-            |x| f::avg_pool2d(x, [6, 7], PoolOptions { stride: Some([3, 3]), ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
-        one("functional::max_pool2d", "F.max_pool2d(x, (6, 7), stride=(3, 3), ceil_mode=True)",
-            |x| f::max_pool2d(x, [6, 7], PoolOptions { stride: Some([3, 3]), ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
-        one("functional::avg_pool2d", "F.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)",
-            |x| f::avg_pool2d(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], count_include_pad: false, ..Default::default() }))
-            .shapes([IMAGE]).bad(|x| f::avg_pool2d(&x[0], [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() })),
-        one("functional::avg_pool3d", "F.avg_pool3d(x, 2, ceil_mode=True)",
-            |x| f::avg_pool3d(x, [2; 3], PoolOptions { ceil_mode: true, ..Default::default() })).shapes([SOLID]),
+        one("functional::avg_pool1d", "F.avg_pool1d(x, 2)", |x| f::avg_pool1d(x, [2])).shapes([LINE]),
+        one("functional::avg_pool2d_with", "F.avg_pool2d(x, 2, stride=1, padding=1, divisor_override=3)",
+            |x| f::avg_pool2d_with(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], divisor_override: Some(3), ..Default::default() })).shapes([IMAGE])
+            .bad(|x| f::avg_pool2d_with(&x[0], [2, 2], PoolOptions { divisor_override: Some(0), ..Default::default() })),
+        one("functional::avg_pool2d_with", "F.avg_pool2d(x, (6, 7), stride=(3, 3), ceil_mode=True)",
+            |x| f::avg_pool2d_with(x, [6, 7], PoolOptions { stride: Some([3, 3]), ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
+        one("functional::max_pool2d_with", "F.max_pool2d(x, (6, 7), stride=(3, 3), ceil_mode=True)",
+            |x| f::max_pool2d_with(x, [6, 7], PoolOptions { stride: Some([3, 3]), ceil_mode: true, ..Default::default() })).shapes([IMAGE]),
+        one("functional::avg_pool2d_with", "F.avg_pool2d(x, 2, stride=1, padding=1, count_include_pad=False)",
+            |x| f::avg_pool2d_with(x, [2, 2], PoolOptions { stride: Some([1, 1]), padding: [1, 1], count_include_pad: false, ..Default::default() }))
+            .shapes([IMAGE]).bad(|x| f::avg_pool2d_with(&x[0], [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() })),
+        one("functional::avg_pool3d_with", "F.avg_pool3d(x, 2, ceil_mode=True)",
+            |x| f::avg_pool3d_with(x, [2; 3], PoolOptions { ceil_mode: true, ..Default::default() })).shapes([SOLID]),
         one("functional::adaptive_avg_pool1d", "F.adaptive_avg_pool1d(x, 3)", |x| f::adaptive_avg_pool1d(x, 3)).shapes([LINE]),
         one("functional::adaptive_avg_pool2d", "F.adaptive_avg_pool2d(x, (3, 2))", |x| f::adaptive_avg_pool2d(x, [3, 2])).shapes([IMAGE])
             .bad(|x| f::adaptive_avg_pool2d(&x[0], [0, 2])),

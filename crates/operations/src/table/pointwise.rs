@@ -288,7 +288,7 @@ pub(super) fn activations() -> Vec<Row> {
         unary("silu", "F.silu(x)", Tensor::silu),
         unary("gelu", "F.gelu(x)", Tensor::gelu),
         unary("gelu_tanh", "F.gelu(x, approximate='tanh')", Tensor::gelu_tanh),
-        unary("softplus", "F.softplus(x, 2.0, 3.0)", |x| x.softplus(2.0, 3.0)),
+        unary("softplus_with", "F.softplus(x, 2.0, 3.0)", |x| x.softplus_with(2.0, 3.0)),
         unary("logsigmoid", "F.logsigmoid(x)", Tensor::logsigmoid),
         unary("elu", "F.elu(x, 0.5)", |x| x.elu(0.5)),
         unary("tanhshrink", "F.tanhshrink(x)", Tensor::tanhshrink),

@@ -6,8 +6,8 @@ use taper::autograd::{TensorGrad, grad, gradcheck};
 use taper::nn::{
     AvgPool2d, Conv2d, ConvConfig, ConvTranspose2d, ConvTransposeConfig, MaxPool1d, MaxPool2d, Module,
     functional::{
-        ConvOptions, ConvPadding, ConvTransposeOptions, PoolOptions, avg_pool2d, conv_transpose2d, conv1d,
-        conv2d, conv3d, max_pool_with_indices, max_pool2d,
+        ConvOptions, ConvPadding, ConvTransposeOptions, PoolOptions, avg_pool2d_with, conv_transpose2d,
+        conv1d, conv2d, conv3d, max_pool_with_indices, max_pool2d, max_pool2d_with,
     },
 };
 use taper::{DType, Generator, Result, Tensor};
@@ -229,9 +229,9 @@ fn maxima_and_means_of_windows() {
     let device = device();
     let x = Tensor::arange(0.0, 25.0, 1.0, (DType::F64, &device)).unwrap().reshape([1, 1, 5, 5]).unwrap();
     let options = PoolOptions { stride: Some([2, 2]), padding: [1, 1], ..Default::default() };
-    let y = max_pool2d(&x, [3, 3], options).unwrap();
+    let y = max_pool2d_with(&x, [3, 3], options).unwrap();
     assert_eq!(y.to_vec::<f64>().unwrap(), [6.0, 8.0, 9.0, 16.0, 18.0, 19.0, 21.0, 23.0, 24.0]);
-    let y = avg_pool2d(&x, [3, 3], options).unwrap();
+    let y = avg_pool2d_with(&x, [3, 3], options).unwrap();
     let by_nine = |sum: f64| sum / 9.0;
     let expected = [12.0, 27.0, 24.0, 63.0, 108.0, 81.0, 72.0, 117.0, 84.0].map(by_nine);
     close(&y, &expected);
@@ -239,16 +239,19 @@ fn maxima_and_means_of_windows() {
     let counts = [4.0, 6.0, 4.0, 6.0, 9.0, 6.0, 4.0, 6.0, 4.0];
     let sums = expected.map(|mean| mean * 9.0);
     let means: Vec<f64> = sums.iter().zip(counts).map(|(sum, count)| sum / count).collect();
-    close(&avg_pool2d(&x, [3, 3], own).unwrap(), &means);
+    close(&avg_pool2d_with(&x, [3, 3], own).unwrap(), &means);
     // A last window that reaches past the end.
     let ceil = PoolOptions { ceil_mode: true, ..Default::default() };
-    let y = max_pool2d(&x, [2, 2], ceil).unwrap();
+    let y = max_pool2d_with(&x, [2, 2], ceil).unwrap();
     assert_eq!(y.to_vec::<f64>().unwrap(), [6.0, 8.0, 9.0, 16.0, 18.0, 19.0, 21.0, 23.0, 24.0]);
-    let y = avg_pool2d(&x, [2, 2], ceil).unwrap();
+    let y = avg_pool2d_with(&x, [2, 2], ceil).unwrap();
     close(&y, &[3.0, 5.0, 6.5, 13.0, 15.0, 16.5, 20.5, 22.5, 24.0]);
     // Windows with gaps between their elements.
-    let y =
-        max_pool2d(&x, [2, 2], PoolOptions { dilation: [3, 3], stride: Some([1, 1]), ..Default::default() });
+    let y = max_pool2d_with(
+        &x,
+        [2, 2],
+        PoolOptions { dilation: [3, 3], stride: Some([1, 1]), ..Default::default() },
+    );
     assert_eq!(y.unwrap().to_vec::<f64>().unwrap(), [18.0, 19.0, 23.0, 24.0]);
 }
 
@@ -273,14 +276,14 @@ fn the_first_of_equal_maxima_has_the_gradient_and_nan_is_the_greatest() {
         PoolOptions { dilation: [2, 1], stride: Some([1, 1]), ..Default::default() },
     ] {
         let x = made(&[2, 2, 5, 5], 3);
-        gradcheck(|t| max_pool2d(&t[0], [2, 2], options), std::slice::from_ref(&x)).unwrap();
+        gradcheck(|t| max_pool2d_with(&t[0], [2, 2], options), std::slice::from_ref(&x)).unwrap();
         gradcheck(
-            |t| max_pool2d(&t[0].powi(2), [2, 2], options)?.powi(2).sum().reshape([1]),
+            |t| max_pool2d_with(&t[0].powi(2), [2, 2], options)?.powi(2).sum().reshape([1]),
             std::slice::from_ref(&x),
         )
         .unwrap();
         if options.dilation == [1, 1] {
-            gradcheck(|t| avg_pool2d(&t[0], [2, 2], options), std::slice::from_ref(&x)).unwrap();
+            gradcheck(|t| avg_pool2d_with(&t[0], [2, 2], options), std::slice::from_ref(&x)).unwrap();
         }
     }
 }
@@ -311,10 +314,16 @@ fn what_does_not_fit_is_said() {
     says(conv_transpose2d(&x, &w, None, transposed), &["output padding of 1"]);
     let transposed = ConvTransposeOptions { padding: [6, 6], ..Default::default() };
     says(conv_transpose2d(&x, &w, None, transposed), &["size -2"]);
-    says(max_pool2d(&x, [9, 1], PoolOptions::default()), &["max_pool2d", "has 8"]);
-    says(max_pool2d(&x, [2, 2], PoolOptions { padding: [2, 0], ..Default::default() }), &["more than half"]);
-    says(max_pool2d(&x, [0, 2], PoolOptions::default()), &["above 0"]);
-    says(avg_pool2d(&x, [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() }), &["no dilation"]);
+    says(max_pool2d(&x, [9, 1]), &["max_pool2d", "has 8"]);
+    says(
+        max_pool2d_with(&x, [2, 2], PoolOptions { padding: [2, 0], ..Default::default() }),
+        &["more than half"],
+    );
+    says(max_pool2d(&x, [0, 2]), &["above 0"]);
+    says(
+        avg_pool2d_with(&x, [2, 2], PoolOptions { dilation: [2, 2], ..Default::default() }),
+        &["no dilation"],
+    );
     let rng = Generator::seed(0, &device);
     let config = ConvConfig { groups: 2, ..Default::default() };
     says(Conv2d::with_config(3, 4, 3, config, &rng), &["Conv2d", "2 groups do not divide 3 inputs"]);

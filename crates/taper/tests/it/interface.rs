@@ -26,6 +26,49 @@ fn is(found: Result<Tensor>, shape: &[usize], values: &[i64]) {
     assert_eq!(found.to_vec::<i64>().unwrap(), values);
 }
 
+/// Numbers alone and in arrays may be literals, and f64 and i32 are the types of literals. In a vector or
+/// slice, and of every other type, numbers keep their type.
+#[test]
+fn typed_numbers_keep_their_type_outside_of_literals() -> Result<()> {
+    let d = device();
+    let int = d.int_dtype();
+    macro_rules! kept {
+        ($($t:ty: $dtype:ident, $literal:expr, [$a:expr, $b:expr];)*) => {$(
+            let (a, b): ($t, $t) = ($a, $b);
+            if d.supports(DType::$dtype) {
+                let typed = DType::$dtype;
+                let literal: DType = $literal;
+                assert_eq!(Tensor::new(a, &d)?.dtype(), literal, "one {}", stringify!($t));
+                assert_eq!(Tensor::new([a, b], &d)?.dtype(), literal, "an array of {}", stringify!($t));
+                assert_eq!(Tensor::new(&[a, b], &d)?.dtype(), literal);
+                assert_eq!(Tensor::new([[a], [b]], &d)?.dtype(), literal);
+                assert_eq!(Tensor::new(vec![a, b], &d)?.dtype(), typed, "a Vec of {}", stringify!($t));
+                assert_eq!(Tensor::new(&vec![a, b], &d)?.dtype(), typed);
+                assert_eq!(Tensor::new(&[a, b][..], &d)?.dtype(), typed, "a slice of {}", stringify!($t));
+                assert_eq!(Tensor::new(vec![vec![a], vec![b]], &d)?.dtype(), typed);
+                assert_eq!(Tensor::new(vec![[a], [b]], &d)?.dtype(), typed);
+                assert_eq!(Tensor::new([vec![a], vec![b]], &d)?.dtype(), typed);
+                assert_eq!(Tensor::new(vec![a, b], &d)?.to_vec::<$t>()?, [a, b]);
+                let given = Tensor::new(vec![vec![a, b]], (DType::F32, &d))?;
+                assert_eq!((given.dtype(), given.dims()), (DType::F32, &[1, 2][..]));
+            }
+        )*};
+    }
+    kept! {
+        f32: F32, DType::F32, [0.1, 2.0];
+        f64: F64, DType::F32, [0.1, 2.0];
+        i32: I32, int, [1, -2];
+        i64: I64, DType::I64, [1, i64::MAX];
+        u8: U8, DType::U8, [7, 255];
+        bool: Bool, DType::Bool, [true, false];
+    }
+    if !d.supports(DType::F64) {
+        let message = Tensor::new(vec![0.1f64], &d).unwrap_err().to_string();
+        assert!(message.contains("f64"), "{message}");
+    }
+    Ok(())
+}
+
 #[test]
 fn literals_have_the_dtype_that_one_rule_says() -> Result<()> {
     let d = device();
@@ -35,7 +78,7 @@ fn literals_have_the_dtype_that_one_rule_says() -> Result<()> {
     assert_eq!(Tensor::new(1.5, &d)?.to_vec::<f32>()?, [1.5]);
     assert_eq!(Tensor::new([[1, 2], [3, 4]], &d)?.dtype(), int);
     assert_eq!(Tensor::new(vec![1usize, 2], &d)?.to_vec::<i64>()?, [1, 2]);
-    assert_eq!(Tensor::new(vec![vec![1i64], vec![2]], &d)?.dtype(), int);
+    assert_eq!(Tensor::new([1usize, 2], &d)?.dtype(), int);
     assert_eq!(Tensor::new([true, false], &d)?.dtype(), DType::Bool);
     assert_eq!(Tensor::new([1.0f32], &d)?.dtype(), DType::F32);
     assert_eq!(Tensor::new([7u8], &d)?.dtype(), DType::U8);

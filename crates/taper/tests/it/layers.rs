@@ -63,22 +63,25 @@ fn resizing_has_its_derivatives_and_refuses_what_does_not_fit() {
     let device = device();
     let x = Tensor::ones([1, 2, 3, 4], &device).unwrap();
     let of = |mode| InterpolateOptions { mode, ..Default::default() };
-    refused(f::interpolate(&x, 2.0, of(InterpolateMode::Linear)), &["interpolate", "\"linear\"", "4 axes"]);
-    refused(f::interpolate(&x, [2, 2, 2], of(InterpolateMode::Bilinear)), &["3 sizes", "[1, 2, 3, 4]"]);
-    refused(f::interpolate(&x, 0.1, of(InterpolateMode::Bilinear)), &["scale factor of 0.1"]);
-    refused(f::interpolate(&x, f64::NAN, of(InterpolateMode::Nearest)), &["scale factor of NaN"]);
-    refused(f::interpolate(&x, 0, of(InterpolateMode::Bicubic)), &["to 0 along axis 2"]);
+    refused(
+        f::interpolate_with(&x, 2.0, of(InterpolateMode::Linear)),
+        &["interpolate", "\"linear\"", "4 axes"],
+    );
+    refused(f::interpolate_with(&x, [2, 2, 2], of(InterpolateMode::Bilinear)), &["3 sizes", "[1, 2, 3, 4]"]);
+    refused(f::interpolate_with(&x, 0.1, of(InterpolateMode::Bilinear)), &["scale factor of 0.1"]);
+    refused(f::interpolate_with(&x, f64::NAN, of(InterpolateMode::Nearest)), &["scale factor of NaN"]);
+    refused(f::interpolate_with(&x, 0, of(InterpolateMode::Bicubic)), &["to 0 along axis 2"]);
     let corners = InterpolateOptions { align_corners: true, ..of(InterpolateMode::Nearest) };
-    refused(f::interpolate(&x, 2.0, corners), &["\"nearest\"", "align_corners"]);
+    refused(f::interpolate_with(&x, 2.0, corners), &["\"nearest\"", "align_corners"]);
     let again = InterpolateOptions { recompute_scale_factor: true, ..of(InterpolateMode::Bilinear) };
-    refused(f::interpolate(&x, 5, again), &["recompute_scale_factor"]);
+    refused(f::interpolate_with(&x, 5, again), &["recompute_scale_factor"]);
     let whole = x.to_dtype(DType::I32).unwrap();
-    refused(f::interpolate(&whole, 2.0, of(InterpolateMode::Bilinear)), &["i32", "cast"]);
-    assert_eq!(f::interpolate(&whole, 2.0, of(InterpolateMode::Nearest)).unwrap().dtype(), DType::I32);
+    refused(f::interpolate_with(&whole, 2.0, of(InterpolateMode::Bilinear)), &["i32", "cast"]);
+    assert_eq!(f::interpolate_with(&whole, 2.0, of(InterpolateMode::Nearest)).unwrap().dtype(), DType::I32);
     // An axis too long for a matrix of weights.
     for mode in [InterpolateMode::Linear, InterpolateMode::Nearest] {
         let line = Tensor::arange(0.0, 300.0, 1.0, &device).unwrap().requires_grad();
-        let long = f::interpolate(&line.reshape((1, 1, 300)).unwrap(), 2.0, of(mode)).unwrap();
+        let long = f::interpolate_with(&line.reshape((1, 1, 300)).unwrap(), 2.0, of(mode)).unwrap();
         let expected: Vec<f64> = (0..600)
             .map(|i| match mode {
                 InterpolateMode::Linear => (f64::from(i) / 2.0 - 0.25).clamp(0.0, 299.0),
@@ -102,7 +105,7 @@ fn resizing_has_its_derivatives_and_refuses_what_does_not_fit() {
             (InterpolateMode::Trilinear, &volume),
             (InterpolateMode::Area, &image),
         ] {
-            let run = |t: &[Tensor]| f::interpolate(&t[0].powi(2), 1.6, of(mode));
+            let run = |t: &[Tensor]| f::interpolate_with(&t[0].powi(2), 1.6, of(mode));
             gradcheck(run, std::slice::from_ref(x)).unwrap_or_else(|e| panic!("{mode:?}: {e}"));
             gradgradcheck(run, std::slice::from_ref(x)).unwrap_or_else(|e| panic!("{mode:?}: {e}"));
         }

@@ -469,6 +469,38 @@ fn a_step_without_gradients_is_reported_once() {
     assert!(told.contains("taper: Adam: ") && told.contains("lines.rs:"), "{told}");
 }
 
+/// A body that a detach cuts off is named once, after some steps, with the names of its module. Frozen
+/// parameters are left alone.
+#[test]
+fn parameters_that_never_get_a_gradient_are_named_once() {
+    const MARK: &str = "TAPER_TEST_IDLE_PARAMETERS";
+    if std::env::var(MARK).is_ok() {
+        let rng = Generator::seed(0, &taper::cpu());
+        let net = Sequential::new()
+            .add(Linear::new(2, 3, &rng).unwrap())
+            .add(Linear::new(3, 3, &rng).unwrap())
+            .add(Linear::new(3, 1, &rng).unwrap());
+        net.set_requires_grad_matching(&["1.weight", "1.bias"].into(), false).unwrap();
+        let mut sgd = Sgd::new(net.parameters(), SgdConfig { lr: 0.1, ..Default::default() });
+        let x = Tensor::ones([4, 2], &taper::cpu()).unwrap();
+        for _ in 0..25 {
+            sgd.zero_grad();
+            let hidden = net.parameters()[0].t().and_then(|weight| x.matmul(&weight)).unwrap().detach();
+            let head = net.parameters()[4].t().unwrap();
+            hidden.matmul(&head).unwrap().add(&net.parameters()[5]).unwrap().mean().backward().unwrap();
+            sgd.step().unwrap();
+        }
+        return;
+    }
+    let child = test_process(parameters_that_never_get_a_gradient_are_named_once).env(MARK, "1");
+    let child = child.arg("--nocapture").output().unwrap();
+    let told = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{told}");
+    assert_eq!(told.matches("had no gradient").count(), 1, "{told}");
+    assert!(told.contains("Sgd: 2 of 6 parameters") && told.contains("lines.rs:"), "{told}");
+    assert!(told.contains(r#""0.weight" [3, 2], "0.bias" [3]"#), "{told}");
+}
+
 #[test]
 fn a_pipe_that_closes_ends_a_program_quietly() {
     const MARK: &str = "TAPER_TEST_PIPE";

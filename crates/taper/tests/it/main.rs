@@ -64,6 +64,7 @@ mod settings;
 mod several_results;
 mod shapes;
 mod shared_leaves;
+mod short_forms;
 mod sort;
 mod tails;
 mod third_party;

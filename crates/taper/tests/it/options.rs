@@ -48,27 +48,33 @@ fn windows_larger_than_the_input_are_the_last_ones() -> Result<()> {
     let x = counting(&[1, 1, 3, 3]);
     let ceil = PoolOptions { ceil_mode: true, ..Default::default() };
     let corner: &[f64] = &[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
-    gives("max 5", &[&x], F::max_pool2d(&x, [5, 5], ceil)?, &[8.0], &[corner]);
+    gives("max 5", &[&x], F::max_pool2d_with(&x, [5, 5], ceil)?, &[8.0], &[corner]);
     let stride = PoolOptions { stride: Some([2, 1]), ..ceil };
     let expected: &[f64] = &[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0];
-    gives("max 4 x 2", &[&x], F::max_pool2d(&x, [4, 2], stride)?, &[7.0, 8.0], &[expected]);
+    gives("max 4 x 2", &[&x], F::max_pool2d_with(&x, [4, 2], stride)?, &[7.0, 8.0], &[expected]);
     let (_, indices) = F::max_pool_with_indices(&x, [4, 2], stride)?;
     assert_eq!(indices.to_vec::<i64>()?, [7, 8]);
     let row = [1.0 / 6.0, 0.5, 1.0 / 3.0];
-    gives("mean 4 x 2", &[&x], F::avg_pool2d(&x, [4, 2], stride)?, &[3.5, 4.5], &[&[row, row, row].concat()]);
+    gives(
+        "mean 4 x 2",
+        &[&x],
+        F::avg_pool2d_with(&x, [4, 2], stride)?,
+        &[3.5, 4.5],
+        &[&[row, row, row].concat()],
+    );
     let own = PoolOptions { stride: Some([3, 3]), padding: [1, 1], count_include_pad: false, ..ceil };
-    assert_close(&F::avg_pool2d(&x, [4, 4], own)?.to_f64_vec()?, &[4.0, 5.0, 7.0, 8.0], NEAR, "mean 4");
+    assert_close(&F::avg_pool2d_with(&x, [4, 4], own)?.to_f64_vec()?, &[4.0, 5.0, 7.0, 8.0], NEAR, "mean 4");
     let norm = F::lp_pool2d(&x, 2.0, [4, 4], PoolOptions { stride: Some([2, 2]), ..ceil })?;
     assert_close(&norm.to_f64_vec()?, &[19.043808], NEAR, "norm 4");
     let cube = counting(&[1, 1, 3, 3, 3]);
     let three = PoolOptions { stride: Some([2; 3]), ceil_mode: true, ..Default::default() };
-    assert_eq!(F::max_pool3d(&cube, [4; 3], three)?.to_f64_vec()?, [26.0]);
+    assert_eq!(F::max_pool3d_with(&cube, [4; 3], three)?.to_f64_vec()?, [26.0]);
     let line = counting(&[1, 1, 3]);
     let one = PoolOptions { ceil_mode: true, ..Default::default() };
-    assert_eq!(F::max_pool1d(&line, [5], one)?.to_f64_vec()?, [2.0]);
+    assert_eq!(F::max_pool1d_with(&line, [5], one)?.to_f64_vec()?, [2.0]);
     // If the window exceeds the input by a stride or more, or without ceil_mode, there is no window.
-    assert!(F::max_pool1d(&line, [5], PoolOptions { stride: Some([2]), ..one }).is_err());
-    assert!(F::max_pool1d(&line, [4], PoolOptions::default()).is_err());
+    assert!(F::max_pool1d_with(&line, [5], PoolOptions { stride: Some([2]), ..one }).is_err());
+    assert!(F::max_pool1d(&line, [4]).is_err());
     Ok(())
 }
 
@@ -85,12 +91,12 @@ fn sums_of_windows_are_divided_by_what_is_given() -> Result<()> {
         [0, 1, 3, 2, 3, 8, 12, 7, 9, 20, 24, 13, 6, 13, 15, 8].iter().map(|v| f64::from(*v) / 3.0).collect();
     let gradient: Vec<f64> =
         [14, 18, 22, 30, 34, 38, 46, 50, 54].iter().map(|v| f64::from(*v) / 3.0).collect();
-    gives("divisor 3", &[&x], F::avg_pool2d(&x, [2, 2], options)?, &values, &[&gradient]);
+    gives("divisor 3", &[&x], F::avg_pool2d_with(&x, [2, 2], options)?, &values, &[&gradient]);
     let three = PoolOptions { divisor_override: Some(5), ..Default::default() };
-    let out = F::avg_pool3d(&x.reshape([1, 1, 1, 3, 3])?, [1, 2, 2], three)?;
+    let out = F::avg_pool3d_with(&x.reshape([1, 1, 1, 3, 3])?, [1, 2, 2], three)?;
     assert_close(&out.to_f64_vec()?, &[1.6], NEAR, "divisor 5");
-    assert!(F::max_pool2d(&x, [2, 2], options).is_err());
-    assert!(F::avg_pool2d(&x, [2, 2], PoolOptions { divisor_override: Some(0), ..options }).is_err());
+    assert!(F::max_pool2d_with(&x, [2, 2], options).is_err());
+    assert!(F::avg_pool2d_with(&x, [2, 2], PoolOptions { divisor_override: Some(0), ..options }).is_err());
     Ok(())
 }
 
@@ -254,18 +260,21 @@ fn the_nearest_by_a_factor_that_keeps_a_size() -> Result<()> {
     let exact = InterpolateOptions { mode: InterpolateMode::NearestExact, ..nearest };
     let (line, image, solid) = (counting(&[1, 1, 3]), counting(&[1, 1, 3, 3]), counting(&[1, 1, 3, 3, 3]));
     let of = |y: Tensor| y.to_f64_vec();
-    assert_eq!(of(F::interpolate(&line, 1.2, nearest)?)?, [0.0, 0.0, 1.0]);
-    assert_eq!(of(F::interpolate(&line, 2.1, nearest)?)?, [0.0, 0.0, 0.0, 1.0, 1.0, 2.0]);
-    assert_eq!(of(F::interpolate(&line, 2.1, exact)?)?, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+    assert_eq!(of(F::interpolate_with(&line, 1.2, nearest)?)?, [0.0, 0.0, 1.0]);
+    assert_eq!(of(F::interpolate_with(&line, 2.1, nearest)?)?, [0.0, 0.0, 0.0, 1.0, 1.0, 2.0]);
+    assert_eq!(of(F::interpolate_with(&line, 2.1, exact)?)?, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
     for options in [nearest, exact] {
-        assert_eq!(of(F::interpolate(&image, 1.2, options)?)?, of(image.clone())?);
-        let rows = F::interpolate(&image, [1.2, 2.1], options)?;
+        assert_eq!(of(F::interpolate_with(&image, 1.2, options)?)?, of(image.clone())?);
+        let rows = F::interpolate_with(&image, [1.2, 2.1], options)?;
         assert_eq!(of(rows.select(2, 1)?)?, [3.0, 3.0, 4.0, 4.0, 5.0, 5.0]);
     }
     let tall = counting(&[1, 1, 8, 1]);
-    assert_eq!(of(F::interpolate(&tall, [1.09, 1.0], nearest)?)?, of(tall.clone())?);
-    assert_eq!(of(F::interpolate(&tall, [1.09, 1.0], exact)?)?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 6.0]);
-    assert_eq!(of(F::interpolate(&solid, 1.2, nearest)?.i((0, 0, .., 0, 0))?)?, [0.0, 0.0, 9.0]);
+    assert_eq!(of(F::interpolate_with(&tall, [1.09, 1.0], nearest)?)?, of(tall.clone())?);
+    assert_eq!(
+        of(F::interpolate_with(&tall, [1.09, 1.0], exact)?)?,
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 6.0]
+    );
+    assert_eq!(of(F::interpolate_with(&solid, 1.2, nearest)?.i((0, 0, .., 0, 0))?)?, [0.0, 0.0, 9.0]);
     Ok(())
 }
 

@@ -109,7 +109,7 @@ impl OpCase {
             "silu" => a.silu(),
             "gelu" if self.args.is_empty() => a.gelu(),
             "gelu" => a.gelu_tanh(),
-            "softplus" => a.softplus(1.0, 20.0),
+            "softplus" => a.softplus(),
             "leaky_relu" => a.leaky_relu(float("negative_slope")),
             "elu" => a.elu(float("alpha")),
             "clamp" => a.clamp(float("min"), float("max")),

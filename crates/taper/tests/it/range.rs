@@ -258,10 +258,10 @@ fn what_is_not_finite_stays_where_it_is() -> Result<()> {
     assert_eq!(means.iter().filter(|v| v.is_infinite()).count(), 1, "{means:?}");
     assert!(means.iter().all(|v| *v == 1.0 || v.is_infinite()));
     let options = InterpolateOptions { mode: InterpolateMode::Bilinear, ..Default::default() };
-    let twice = f::interpolate(&image, [14, 14], options)?;
+    let twice = f::interpolate_with(&image, [14, 14], options)?;
     assert_eq!(nan(twice)?, 16);
     let options = InterpolateOptions { mode: InterpolateMode::Area, ..Default::default() };
-    assert_eq!(nan(f::interpolate(&image, [3, 3], options)?)?, 2);
+    assert_eq!(nan(f::interpolate_with(&image, [3, 3], options)?)?, 2);
     Ok(())
 }
 
@@ -319,10 +319,10 @@ fn halves_are_computed_in_f32() -> Result<()> {
         let many = x(60000.0, 64)?;
         let image = many.reshape([1, 1, 8, 8])?;
         let v = rounded(60000.0)?;
-        check(f::avg_pool2d(&image, [8, 8], Default::default())?, v, "avg_pool2d")?;
+        check(f::avg_pool2d_with(&image, [8, 8], Default::default())?, v, "avg_pool2d")?;
         check(f::adaptive_avg_pool2d(&image, [1, 3])?, v, "adaptive_avg_pool2d")?;
         let options = InterpolateOptions { mode: InterpolateMode::Area, ..Default::default() };
-        check(f::interpolate(&image, [3, 3], options)?, v, "interpolate by area")?;
+        check(f::interpolate_with(&image, [3, 3], options)?, v, "interpolate by area")?;
         check(many.mean(), v, "mean")?;
         let index = Tensor::zeros([64], (DType::I32, &d))?;
         let base = x(60000.0, 1)?;

@@ -20,7 +20,7 @@ fn apply(name: &str, x: &Tensor) -> Tensor {
         "gelu_tanh" => x.gelu_tanh(),
         "tanhshrink" => x.tanhshrink(),
         "softsign" => x.softsign(),
-        "softplus" => x.softplus(1.0, f64::INFINITY),
+        "softplus" => x.softplus_with(1.0, f64::INFINITY),
         "logsigmoid" => x.logsigmoid(),
         "silu" => x.silu(),
         "mish" => x.mish(),

@@ -1,7 +1,7 @@
 //! [`Error`]: the one error type of the workspace. Each kind says what was given, what was expected, and
 //! what to do.
 
-use std::{fmt, panic::Location, path::PathBuf};
+use std::{collections::HashSet, fmt, panic::Location, path::PathBuf};
 
 use crate::{
     base::{
@@ -38,13 +38,16 @@ struct Inner {
     /// The operation whose computation failed.
     op: Option<&'static str>,
     location: Option<&'static Location<'static>>,
+    /// Whether `location` is the line that read the failing result: the operation was built inside a
+    /// library.
+    read_there: bool,
 }
 
 impl Error {
     /// An error of this kind, at the line that called into the library.
     #[track_caller]
     pub fn new(kind: ErrorKind) -> Error {
-        Error(Box::new(Inner { kind, layer: None, op: None, location: outside(here()) }))
+        Error(Box::new(Inner { kind, layer: None, op: None, location: outside(here()), read_there: false }))
     }
 
     /// An [`ErrorKind::Invalid`].
@@ -80,7 +83,8 @@ impl Error {
     }
 
     /// The line of the user's program: where the failing method was called or, for a failure during
-    /// evaluation, where the failing tensor was built.
+    /// evaluation, where the failing tensor was built. If a library built it, as a model of `taper::models`
+    /// does, it is the line that read the result.
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.0.location
     }
@@ -127,15 +131,17 @@ impl Error {
     pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
         if self.0.location.is_none() {
             self.0.location = outside(location);
+            self.0.read_there = self.0.op.is_some();
         }
         self
     }
 
     /// The same error, raised while computing a tensor that `op` made at `location`. An operation or
-    /// line that it already has stays.
+    /// line that it already has stays. A line of a library is left out: the line that reads the result is
+    /// named in its place, by [`Error::met_at`].
     pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
         if self.0.op.is_none() {
-            (self.0.op, self.0.location) = (Some(op), Some(location));
+            (self.0.op, self.0.location) = (Some(op), outside(location));
         }
         self
     }
@@ -143,13 +149,17 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, layer, op, location } = &*self.0;
+        let Inner { kind, layer, op, location, read_there } = &*self.0;
         let kind = match layer {
             Some((path, name)) => format!("{kind} (layer {path}: {name})"),
             None => kind.to_string(),
         };
         match (op, location) {
+            (Some(op), Some(location)) if *read_there => {
+                write!(f, "{kind} (in {op}, read at {location})")
+            }
             (Some(op), Some(location)) => write!(f, "{kind} (in {op}, built at {location})"),
+            (Some(op), None) => write!(f, "{kind} (in {op})"),
             (_, Some(location)) => write!(f, "{kind} (at {location})"),
             _ => write!(f, "{kind}"),
         }
@@ -348,12 +358,7 @@ pub enum ErrorKind {
 
     /// A state dict that does not fit its target, such as a module or an optimizer. The target is
     /// unchanged.
-    #[error(
-        "state dict does not fit: missing {}, unexpected {}, misshapen {}; nothing was changed",
-        few(missing),
-        few(unexpected),
-        few(mismatched)
-    )]
+    #[error("{}", dict_message(missing, unexpected, mismatched))]
     StateDict {
         /// Names the module has and the dict lacks.
         missing: Vec<String>,
@@ -394,6 +399,37 @@ pub fn few(names: &[String]) -> String {
     }
     let shown: Vec<String> = names[..NAMES_SHOWN].iter().map(|name| format!("{name:?}")).collect();
     format!("[{}, and {} more]", shown.join(", "), names.len() - NAMES_SHOWN)
+}
+
+/// A description of what in a state dict does not fit: only the lists that have names, and a guess at the
+/// reason if all missing names are there under a common prefix.
+fn dict_message(missing: &[String], unexpected: &[String], mismatched: &[String]) -> String {
+    let lists = [("missing", missing), ("unexpected", unexpected), ("misshapen", mismatched)];
+    let said = lists.iter().filter(|(_, names)| !names.is_empty());
+    let lists: Vec<String> = said.map(|(what, names)| format!("{what} {}", few(names))).collect();
+    let hint = if let Some(prefix) = prefix_of(unexpected, missing) {
+        format!(
+            ". All names of the dict have the prefix {prefix:?}: load it with load_mapped(&dict, \
+             &NameMap::new().strip({prefix:?}))"
+        )
+    } else if let Some(prefix) = prefix_of(missing, unexpected) {
+        format!(
+            ". The module's names have the prefix {prefix:?}, which the dict lacks: load it with \
+             load_mapped(&dict, &NameMap::new().prefix({prefix:?}))"
+        )
+    } else {
+        String::new()
+    };
+    format!("state dict does not fit: {}; nothing was changed{hint}", lists.join(", "))
+}
+
+/// The prefix, which ends with a period, that each of `plain` has to be given to be among `longer`.
+fn prefix_of<'a>(longer: &'a [String], plain: &[String]) -> Option<&'a str> {
+    let first = plain.first()?;
+    let among: HashSet<&str> = longer.iter().map(String::as_str).collect();
+    longer.iter().filter_map(|name| name.strip_suffix(first.as_str())).find(|prefix| {
+        prefix.ends_with('.') && plain.iter().all(|name| among.contains(format!("{prefix}{name}").as_str()))
+    })
 }
 
 /// A description of the axes of a shape.
@@ -438,6 +474,18 @@ mod tests {
     fn an_error_is_one_pointer() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
         assert_eq!(size_of::<Result<crate::Tensor>>(), 2 * size_of::<usize>());
+    }
+
+    #[test]
+    fn a_dict_that_does_not_fit_says_only_what_there_is() {
+        let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let plain = dict_message(&names(&["fc.bias"]), &[], &[]);
+        assert_eq!(plain, "state dict does not fit: missing [\"fc.bias\"]; nothing was changed");
+        let (own, wrapped) = (names(&["fc.weight", "fc.bias"]), names(&["model.fc.bias", "model.fc.weight"]));
+        assert!(dict_message(&own, &wrapped, &[]).contains("NameMap::new().strip(\"model.\")"));
+        assert!(dict_message(&wrapped, &own, &[]).contains("NameMap::new().prefix(\"model.\")"));
+        let other = names(&["model.fc.bias", "model.head.weight"]);
+        assert!(!dict_message(&own, &other, &[]).contains("prefix"));
     }
 
     #[test]

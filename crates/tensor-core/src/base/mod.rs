@@ -4,8 +4,10 @@
 pub(crate) mod axes;
 pub(crate) mod error;
 pub mod file;
+pub(crate) mod near_names;
 pub mod npy;
 pub(crate) mod origin;
+pub(crate) mod parameter_names;
 pub(crate) mod philox;
 pub(crate) mod shape;
 pub(crate) mod sync;

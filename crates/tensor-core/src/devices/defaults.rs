@@ -23,8 +23,9 @@ static DEFAULT: AtomicU8 = AtomicU8::new(DType::F32 as u8);
 ///   `full`, ranges of integers, sums and products of integers and bools, the indices that `argmax` and
 ///   `sort` return, `randint`, `randperm`.
 /// - **Bools** are bool.
-/// - Rust numbers with an explicit type (`1.0f32`, `7u8`, `half::f16`) keep it, and so do the elements
-///   given to [`Tensor::from_slice`](crate::Tensor::from_slice).
+/// - Rust numbers of another type than those of plain literals (`1.0f32`, `7u8`, `half::f16`) keep it, and
+///   so do all numbers in vectors and slices, `f64` and `i32` too. [`Tensor::new`](crate::Tensor::new) has
+///   the cases; [`Tensor::from_slice`](crate::Tensor::from_slice) keeps every type.
 /// - An explicit dtype, as in `(DType::F64, &device)`, overrides all of these.
 pub fn default_dtype() -> DType {
     DType::ALL[usize::from(DEFAULT.load(Ordering::Relaxed))]

@@ -1,12 +1,7 @@
 //! [`Op`]: operations as data. Every node of the graph has one; all other operations are compositions.
 //! The scheduler, the gradient rules, the graph pictures and the kernels each match on it in one place.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    mem,
-    sync::Arc,
-};
+use std::{fmt, mem, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -19,7 +14,7 @@ use crate::{
         formula::Formula,
         operators::{
             ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, NOTHING_READ, READS_BOTH, READS_INPUT,
-            RandomKind, ReduceOp, Refusal, ScatterOp, UnaryOp,
+            RandomKind, ReduceOp, Refusal, ScatterOp, UnaryOp, number_of,
         },
     },
 };
@@ -496,26 +491,6 @@ impl Op {
         };
         Saved { inputs, results }
     }
-}
-
-/// The number of an enum's variant, in the order of its declaration.
-pub(crate) fn number_of<T>(variant: &mem::Discriminant<T>) -> u64 {
-    /// The only word that is hashed.
-    struct Word(u64);
-    impl Hasher for Word {
-        fn write(&mut self, bytes: &[u8]) {
-            self.0 = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        }
-        fn write_isize(&mut self, i: isize) {
-            self.0 = i as u64;
-        }
-        fn finish(&self) -> u64 {
-            self.0
-        }
-    }
-    let mut word = Word(0);
-    variant.hash(&mut word);
-    word.finish()
 }
 
 /// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes saturate at

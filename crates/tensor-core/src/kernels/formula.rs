@@ -17,10 +17,9 @@ mod normal;
 
 use crate::{
     elements::dtype::DType,
-    graph::op::number_of,
     kernels::{
         kernel::{Instr, Program, Reg},
-        operators::{BinaryOp, CompareOp, READS_BOTH, READS_INPUT, READS_RESULT, Reads, UnaryOp},
+        operators::{BinaryOp, CompareOp, READS_BOTH, READS_INPUT, READS_RESULT, Reads, UnaryOp, number_of},
     },
 };
 

@@ -1,6 +1,11 @@
 //! The functions that kernels compute, as enums with names: elementwise functions, comparisons,
 //! reductions, scatters and random numbers.
 
+use std::{
+    hash::{Hash, Hasher},
+    mem,
+};
+
 use crate::elements::dtype::DType;
 
 macro_rules! names {
@@ -87,15 +92,15 @@ pub(crate) const READS_INPUT: Reads = (1, 0);
 pub(crate) const READS_RESULT: Reads = (0, 1);
 pub(crate) const READS_BOTH: Reads = (1, 1);
 
-/// What is known about a function of one tensor: its domain, the narrow types that lack some of its results,
+/// The facts of a function of one tensor: its domain, the narrow types that lack some of its results,
 /// the cost of computing it again, in additions, and what its gradient reads.
 struct UnaryFacts(UnaryDomain, Leaves, u32, Reads);
 
-/// What is known about a function of two tensors: its domain, the narrow types that lack some of its
+/// The facts of a function of two tensors: its domain, the narrow types that lack some of its
 /// results, and the cost of computing it again, in additions.
 struct BinaryFacts(BinaryDomain, Leaves, u32);
 
-/// What is known about a reduction: whether a narrow type may lack its result, and what its gradient reads.
+/// The facts of a reduction: whether a narrow type may lack its result, and what its gradient reads.
 struct ReduceFacts(bool, Reads);
 
 names! {
@@ -355,7 +360,7 @@ impl UnaryOp {
         self.facts().2
     }
 
-    /// What its gradient rule reads.
+    /// The inputs and results that its gradient rule reads.
     pub(crate) const fn saved(self) -> Reads {
         self.facts().3
     }
@@ -414,8 +419,28 @@ impl ReduceOp {
         self.facts().0
     }
 
-    /// What its gradient rule reads.
+    /// The inputs and results that its gradient rule reads.
     pub(crate) const fn saved(self) -> Reads {
         self.facts().1
     }
+}
+
+/// The number of an enum's variant, in the order of its declaration.
+pub(crate) fn number_of<T>(variant: &mem::Discriminant<T>) -> u64 {
+    /// The only word that is hashed.
+    struct Word(u64);
+    impl Hasher for Word {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0 = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        }
+        fn write_isize(&mut self, i: isize) {
+            self.0 = i as u64;
+        }
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+    let mut word = Word(0);
+    variant.hash(&mut word);
+    word.finish()
 }

@@ -23,7 +23,7 @@ use std::{
 #[doc(hidden)] // for `optim`
 pub use cell::WeakTensor;
 pub use creation::create::TensorOptions;
-pub use creation::nested::Nested;
+pub use creation::nested::{Nested, NumberOrigin};
 pub use creation::random::{Generator, fork_rng};
 pub use indexing::index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
 pub use indexing::scatter::ScatterReduce;
@@ -77,10 +77,10 @@ impl Tensor {
     /// later call gives the same error.
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
-        match self.0.variable() {
+        Error::here_in(match self.0.variable() {
             None => settle(&self.0),
             Some(_) => settle(&self.node()),
-        }
+        })
     }
 
     /// Whether the value is known.

@@ -190,8 +190,8 @@ fn what_is_no_file_of_tensors_says_what_it_is() {
         (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
         (b"\x1f\x8b\x08\0\0\0\0\0", "gzipped"),
         (b"tjgg\x03\0\0\0", "GGML"),
-        (b"", "is no whole safetensors file"),
-        (b"hello, these are no weights", "is no whole safetensors file"),
+        (b"", "is no file of weights: it is empty"),
+        (b"hello, these are no weights", "begins with \"hello, these are\", which is none of PyTorch's .pt"),
     ] {
         let message = refusal(content);
         assert!(message.contains(part), "{message}");

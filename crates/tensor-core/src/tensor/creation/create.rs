@@ -412,3 +412,12 @@ fn evenly(start: f64, end: f64, n: usize) -> impl Fn(usize) -> f64 + Sync {
     let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
     move |i| if i < n.div_ceil(2) { start + step * i as f64 } else { end - step * (n - 1 - i) as f64 }
 }
+
+/// An index tensor from positions on the host.
+#[track_caller]
+pub(in crate::tensor) fn host_index(places: &[usize], shape: Shape, device: &Device) -> Result<Tensor> {
+    let greatest = places.iter().copied().max().unwrap_or(0);
+    Tensor::from_indices("index", shape, device, greatest, |first, some| {
+        some.copy_from_slice(&places[first..][..some.len()]);
+    })
+}

@@ -354,6 +354,6 @@ impl Tensor {
         if dtype == DType::I32 && n > i32::MAX as usize {
             return Err(Error::invalid(OP, format!("{n} numbers pass i32")));
         }
-        crate::tensor::indexing::index::host_index(&rng.permutation(n), Shape::from([n]), &rng.device)
+        crate::tensor::creation::create::host_index(&rng.permutation(n), Shape::from([n]), &rng.device)
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::tensor::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
+use crate::tensor::{Tensor, autograd_misuse, creation::create::host_index, dtype_misfit, shape_misfit};
 use crate::{
     base::{
         axes::{Axis, Int},
@@ -886,15 +886,6 @@ pub(in crate::tensor) fn require_bool(op: &'static str, mask: &Tensor) -> Result
         return Ok(());
     }
     Err(dtype_misfit(op, mask.dtype(), DType::Bool, "the mask must be bool: compare, as in x.gt_scalar(0.0)"))
-}
-
-/// An index tensor from positions on the host.
-#[track_caller]
-pub(in crate::tensor) fn host_index(places: &[usize], shape: Shape, device: &Device) -> Result<Tensor> {
-    let greatest = places.iter().copied().max().unwrap_or(0);
-    Tensor::from_indices("index", shape, device, greatest, |first, some| {
-        some.copy_from_slice(&places[first..][..some.len()]);
-    })
 }
 
 /// The numbers 0, 1, … below `n`, in the dtype of indices.

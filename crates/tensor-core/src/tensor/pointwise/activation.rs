@@ -76,13 +76,30 @@ impl Tensor {
         traced("gelu_tanh", [Some(self)], out, Vec::new)
     }
 
-    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20.
-    /// With an infinite threshold it is exact everywhere and does not overflow.
+    /// ln(1 + eˣ), and x itself where it is above 20, as PyTorch's defaults have it.
+    /// `torch.nn.functional.softplus`. [`Tensor::softplus_with`] has the settings.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let y = Tensor::new([0.0, 30.0], device)?.softplus();
+    /// assert_eq!(y.to_vec::<f32>()?, [2f32.ln(), 30.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn softplus(&self) -> Tensor {
+        self.softplus_with(1.0, 20.0)
+    }
+
+    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20, as in
+    /// [`Tensor::softplus`]. With an infinite threshold it is exact everywhere and does not overflow.
     /// `torch.nn.functional.softplus`.
     #[track_caller]
-    pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
+    #[doc(alias = "softplus")]
+    pub fn softplus_with(&self, beta: f64, threshold: f64) -> Tensor {
         if let Some(wide) = autocast::widened("softplus", self) {
-            return wide.softplus(beta, threshold);
+            return wide.softplus_with(beta, threshold);
         }
         let out = self.composed(|x| {
             let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
@@ -105,7 +122,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "log_sigmoid")]
     pub fn logsigmoid(&self) -> Tensor {
-        self.composed(|x| x.neg().softplus(1.0, f64::INFINITY).neg())
+        self.composed(|x| x.neg().softplus_with(1.0, f64::INFINITY).neg())
     }
 
     /// x for x > 0 and α·(eˣ − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.elu`.
@@ -185,7 +202,7 @@ impl Tensor {
     /// x · tanh(ln(1 + eˣ)). `torch.nn.functional.mish`.
     #[track_caller]
     pub fn mish(&self) -> Tensor {
-        let out = self.composed(|x| x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh()));
+        let out = self.composed(|x| x.with_same(BinaryOp::Mul, &x.softplus_with(1.0, f64::INFINITY).tanh()));
         traced("mish", [Some(self)], out, Vec::new)
     }
 

@@ -28,6 +28,67 @@ impl Tensor {
         Ok(T::from_bytes(&self.read_as("to_vec", T::DTYPE)?))
     }
 
+    /// The rows of a matrix: [`Tensor::to_vec`] for two axes. `tensor.tolist()`.
+    ///
+    /// # Errors
+    /// A number of axes other than two, or an error of [`Tensor::to_vec`].
+    ///
+    /// ```
+    /// # use tensor_core::{Device, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], device)?;
+    /// assert_eq!(x.to_vec2::<f32>()?, [[1.0, 2.0], [3.0, 4.0]]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tolist")]
+    pub fn to_vec2<T: Element>(&self) -> Result<Vec<Vec<T>>> {
+        const OP: &str = "to_vec2";
+        let [rows, columns] = self.sizes_to_read(OP)?;
+        let elements = T::from_bytes(&self.read_as(OP, T::DTYPE)?);
+        Ok(nested(elements, rows, columns))
+    }
+
+    /// The matrices of a tensor with three axes: [`Tensor::to_vec`], nested. `tensor.tolist()`.
+    ///
+    /// # Errors
+    /// A number of axes other than three, or an error of [`Tensor::to_vec`].
+    ///
+    /// ```
+    /// # use tensor_core::{Device, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let x = Tensor::arange(0, 4, 1, device)?.reshape((2, 1, 2))?;
+    /// assert_eq!(x.to_vec3::<i64>()?, [[[0, 1]], [[2, 3]]]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias = "tolist")]
+    pub fn to_vec3<T: Element>(&self) -> Result<Vec<Vec<Vec<T>>>> {
+        const OP: &str = "to_vec3";
+        let [matrices, rows, columns] = self.sizes_to_read(OP)?;
+        let elements = T::from_bytes(&self.read_as(OP, T::DTYPE)?);
+        Ok(nested(nested(elements, matrices * rows, columns), matrices, rows))
+    }
+
+    /// The sizes of the axes, of which there must be `RANK`.
+    #[track_caller]
+    fn sizes_to_read<const RANK: usize>(&self, op: &'static str) -> Result<[usize; RANK]> {
+        <[usize; RANK]>::try_from(self.dims()).map_err(|_| {
+            let instead = match self.rank() {
+                0 => "read it with item",
+                1 => "read it with to_vec",
+                2 => "read it with to_vec2",
+                3 => "read it with to_vec3",
+                _ => "reshape it first, or read all elements with to_vec",
+            };
+            let message =
+                format!("shape {} has {} axes, and this reads {RANK}; {instead}", self.shape(), self.rank());
+            Error::invalid(op, message)
+        })
+    }
+
     /// The only element, as a type that [`Tensor::to_vec`] allows: `loss.item::<f32>()?`, or `let loss:
     /// f64 = loss.item()?`. [`Tensor::item_f64`] needs no type, and accepts every dtype.
     ///
@@ -217,14 +278,15 @@ impl Tensor {
     }
 
     /// Reads elements from the value's first one on, and waits until their index checks have passed.
+    #[track_caller]
     fn download(&self, value: &Value, out: &mut [u8]) -> Result<()> {
-        value.facts.check()?;
+        Error::here_in(value.facts.check())?;
         let device = self.device();
         if !out.is_empty() {
             device.backend().download(&value.storage, value.offset(), out)?;
         }
         // The download decided all open tickets, so this does not wait.
-        value.facts.settle(device.backend().as_ref())
+        Error::here_in(value.facts.settle(device.backend().as_ref()))
     }
 
     /// Computes the value, and awaits copies from other devices.
@@ -243,8 +305,11 @@ impl Tensor {
 
     #[track_caller]
     fn contiguous_value(&self) -> Result<Value> {
-        let value = self.value()?;
-        if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
+        let value = Error::here_in(self.value())?;
+        if value.is_contiguous() {
+            return Ok(value);
+        }
+        Error::here_in(self.detach().contiguous_copy().value())
     }
 
     /// The same elements as a row-major buffer from its first element on; copied on evaluation if they
@@ -307,6 +372,12 @@ impl Tensor {
     pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
         self.detach().isclose(&other.detach(), rtol, atol, false)?.all().item()
     }
+}
+
+/// `count` lists of `length` items each, which are all of `items` in order.
+fn nested<T>(items: Vec<T>, count: usize, length: usize) -> Vec<Vec<T>> {
+    let mut items = items.into_iter();
+    (0..count).map(|_| items.by_ref().take(length).collect()).collect()
 }
 
 /// The element in `bytes`.

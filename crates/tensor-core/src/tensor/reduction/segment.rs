@@ -51,7 +51,7 @@ impl Tensor {
         }
         let places: Vec<usize> =
             (0..lengths.len()).flat_map(|k| std::iter::repeat_n(k, lengths[k])).collect();
-        let index = crate::tensor::indexing::index::host_index(&places, [n].into(), &self.device())?;
+        let index = crate::tensor::creation::create::host_index(&places, [n].into(), &self.device())?;
         let mut shape = self.dims().to_vec();
         shape[axis] = lengths.len();
         let (empty, by) = match reduce {

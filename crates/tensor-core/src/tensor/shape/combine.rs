@@ -4,7 +4,7 @@ use crate::base::{
     error::{Error, Result},
     shape::Shape,
 };
-use crate::tensor::{Tensor, indexing::index::host_index, shape::movement::references};
+use crate::tensor::{Tensor, creation::create::host_index, shape::movement::references};
 
 /// The order of the first two axes in [`Tensor::meshgrid`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

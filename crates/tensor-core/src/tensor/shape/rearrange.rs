@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::tensor::{Tensor, indexing::index::host_index};
+use crate::tensor::{Tensor, creation::create::host_index};
 use crate::{
     base::{
         axes::{Axes, Axis, Dims},
@@ -284,6 +284,35 @@ impl Tensor {
         Ok(parts)
     }
 
+    /// The slices along the first axis, in order, as in Python's `for row in x`: views without that axis. An
+    /// iterator cannot fail, so a tensor without axes is an error here; `for row in &x` panics there instead.
+    ///
+    /// # Errors
+    /// No axis.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, Tensor, Result};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let x = Tensor::new([[1.0, 2.0], [3.0, 4.0]], device)?;
+    /// let mut sums = Vec::new();
+    /// for row in x.iter()? {
+    ///     sums.push(row.sum().item::<f32>()?);
+    /// }
+    /// assert_eq!(sums, [3.0, 7.0]);
+    /// assert_eq!((&x).into_iter().len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias("__iter__", "unbind"))]
+    pub fn iter(&self) -> Result<std::vec::IntoIter<Tensor>> {
+        if self.rank() == 0 {
+            let message = "a tensor without axes has no rows; read its element with .item()";
+            return Err(Error::invalid("iter", message));
+        }
+        Ok(self.unbind(0)?.into_iter())
+    }
+
     /// The tensor with axis `source[i]` moved to position `destination[i]`; the others keep their order.
     /// A view. `torch.movedim`.
     ///
@@ -413,5 +442,23 @@ impl Tensor {
         let powers = x.expand_unchecked(of(columns - 1)).cumprod(-1)?;
         let powers = Tensor::concat(&[ones, powers], -1)?;
         if increasing { Ok(powers) } else { powers.flip(-1) }
+    }
+}
+
+/// The slices along the first axis: [`Tensor::iter`].
+///
+/// # Panics
+/// At a tensor without axes, as indexing a slice does.
+impl IntoIterator for &Tensor {
+    type Item = Tensor;
+    type IntoIter = std::vec::IntoIter<Tensor>;
+
+    #[track_caller]
+    #[allow(clippy::panic)] // like an operator's misfit; `iter` is the checked twin
+    fn into_iter(self) -> Self::IntoIter {
+        match self.iter() {
+            Ok(rows) => rows,
+            Err(error) => panic!("{error}"),
+        }
     }
 }
