@@ -72,7 +72,7 @@ impl Routine {
         results.pop().ok_or_else(|| Error::invalid(self.name(), "it has no results"))
     }
 
-    /// What is known about the routine.
+    /// The facts of the routine.
     pub(crate) fn facts(self) -> Facts {
         let facts = |is_square, fault| Facts { is_square, fault };
         match self {
@@ -91,12 +91,12 @@ impl Routine {
     }
 }
 
-/// What is known about a routine.
+/// The facts of a routine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// Whether the matrix must be square.
     pub(crate) is_square: bool,
-    /// What the code of a failure says.
+    /// The meaning of the code of a failure.
     pub(crate) fault: FaultKind,
 }
 

@@ -1,5 +1,5 @@
-//! The operations of [`Tensor`], with a folder for each kind and a file for each family. This file constructs the nodes of operations and
-//! computes their values.
+//! The operations of [`Tensor`], with a folder for each kind and a file for each family. This file
+//! constructs the nodes of operations and computes their values.
 //! It depends on every other module of the crate except `fft`.
 
 pub mod autocast;
@@ -8,6 +8,7 @@ mod cell;
 pub(crate) mod creation;
 mod custom;
 mod indexing;
+mod operators;
 mod pointwise;
 mod product;
 mod reading;
@@ -27,7 +28,7 @@ pub use creation::nested::{Nested, NumberOrigin};
 pub use creation::random::{Generator, fork_rng};
 pub use indexing::index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
 pub use indexing::scatter::ScatterReduce;
-pub use pointwise::operators::Number;
+pub use operators::Number;
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};
 pub use reduction::histogram::{Bins, HistogramOptions};

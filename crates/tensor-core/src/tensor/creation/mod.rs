@@ -1,7 +1,6 @@
 //! New tensors: values, ranges, random numbers.
 
 pub(crate) mod create;
-pub(crate) mod distributions;
 pub(crate) mod nested;
 pub(crate) mod random;
 pub(crate) mod sampling;
