@@ -15,10 +15,9 @@ fn device() -> Option<Device> {
     opened(backend_wgpu::wgpu(0))
 }
 
-/// Where tests take turns, each line that calls it does so on one of two days.
+/// Where tests take turns, each call is made on one of two days.
 #[track_caller]
 fn agree(what: &str, rtol: f64, f: impl Fn(&Device) -> Result<Tensor>) {
-    let line = std::panic::Location::caller().line();
     let Some(device) = device().filter(|_| has_turn(2)) else { return };
     taper_testing::agree(&device, what, Some((rtol, rtol)), f);
 }
