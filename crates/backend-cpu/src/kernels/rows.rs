@@ -276,27 +276,22 @@ impl Compiler<'_> {
         // Already computed by an earlier pass.
         let known_row =
             |r: Reg| self.row.contains_key(&r) && (self.is_fold(r) || self.code.phase[r as usize] < phase);
-        let reg = match self.instr(r) {
-            Instr::Load(k) => {
-                let layout = &self.kernel.operands[k as usize].layout;
-                let lead = self.rows.rank();
-                let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
-            }
-            Instr::LoadAt { input: k, index } if !known_row(r) => {
-                let index = self.emit_row(builder, index, phase);
-                let operand = &self.kernel.operands[k as usize];
-                let (layout, lead) = (&operand.layout, self.rows.rank());
-                let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                builder.load_at(k, operand, layout, index, dtype)
-            }
-            _ if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) => {
-                builder.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
-            }
-            instr => {
-                let instr = instr.map_operands(|a| self.emit_row(builder, a, phase));
-                builder.push(instr, dtype)
-            }
+        let instr = self.instr(r);
+        let of_rows = |layout: &Layout| {
+            Layout::new(self.rows.clone(), &layout.strides()[..self.rows.rank()], layout.offset())
+        };
+        let reg = if let Instr::Load(k) = instr {
+            let layout = of_rows(&self.kernel.operands[k as usize].layout);
+            builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+        } else if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) {
+            builder.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
+        } else if let Instr::LoadAt { input: k, index } = instr {
+            let index = self.emit_row(builder, index, phase);
+            let operand = &self.kernel.operands[k as usize];
+            builder.load_at(k, operand, of_rows(&operand.layout), index, dtype)
+        } else {
+            let instr = instr.map_operands(|a| self.emit_row(builder, a, phase));
+            builder.push(instr, dtype)
         };
         builder.regs.insert(r, reg);
         reg
@@ -339,33 +334,24 @@ impl Compiler<'_> {
         }
         let dtype = self.code.program.dtypes[r as usize];
         let shape = &self.kernel.space;
-        let reg = match self.instr(r) {
-            Instr::Load(k) => {
-                let layout = self.kernel.operands[k as usize].layout.clone();
-                builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
-            }
-            _ if let Some(&row) = self.row.get(&r) => {
-                let mut strides = self.rows.contiguous_strides();
-                strides.resize(shape.rank(), 0);
-                builder.load(
-                    Source::Row(row),
-                    Layout::new(shape.clone(), &strides, 0),
-                    dtype.register(),
-                    dtype,
-                )
-            }
-            _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
-                builder.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
-            }
-            Instr::LoadAt { input: k, index } => {
-                let index = self.emit_full(builder, index, phase);
-                let operand = &self.kernel.operands[k as usize];
-                builder.load_at(k, operand, operand.layout.clone(), index, dtype)
-            }
-            instr => {
-                let instr = instr.map_operands(|a| self.emit_full(builder, a, phase));
-                builder.push(instr, dtype)
-            }
+        let instr = self.instr(r);
+        let reg = if let Instr::Load(k) = instr {
+            let layout = self.kernel.operands[k as usize].layout.clone();
+            builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+        } else if let Some(&row) = self.row.get(&r) {
+            let mut strides = self.rows.contiguous_strides();
+            strides.resize(shape.rank(), 0);
+            let layout = Layout::new(shape.clone(), &strides, 0);
+            builder.load(Source::Row(row), layout, dtype.register(), dtype)
+        } else if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) {
+            builder.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
+        } else if let Instr::LoadAt { input: k, index } = instr {
+            let index = self.emit_full(builder, index, phase);
+            let operand = &self.kernel.operands[k as usize];
+            builder.load_at(k, operand, operand.layout.clone(), index, dtype)
+        } else {
+            let instr = instr.map_operands(|a| self.emit_full(builder, a, phase));
+            builder.push(instr, dtype)
         };
         builder.regs.insert(r, reg);
         reg

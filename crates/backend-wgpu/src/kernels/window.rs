@@ -559,8 +559,9 @@ impl Whole<'_> {
                     contract::dispatches(&epilogue::sums(&part), self.capabilities)?,
                     p * pitch * storage_size(stored),
                 ),
-                // The others have no parts (`Inner`).
-                _ => return Err(self.refused(&part)),
+                // These have no parts (`Inner`).
+                Body::Map(_) | Body::Rows { .. } | Body::Cumulative { .. } => return Err(self.refused(&part)),
+                Body::ArgSort { .. } | Body::Copy { .. } | Body::Custom(_) => return Err(self.refused(&part)),
             };
             place(&mut made, &bound);
             out.append(made);
@@ -573,8 +574,9 @@ impl Whole<'_> {
             }
             Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
             Body::Contract(_) => Some((ReduceOp::Sum, None)),
-            // The parts of the others write their own places of the output.
-            _ => None,
+            // Parts of these write their own places of the output.
+            Body::Map(_) | Body::Rows { .. } | Body::Cumulative { .. } | Body::ArgSort { .. } => None,
+            Body::Gather { .. } | Body::Scatter { .. } | Body::Copy { .. } | Body::Custom(_) => None,
         };
         if let Some((op, divide)) = joined {
             let sizes = [output.shape.numel(), count, pitch];
