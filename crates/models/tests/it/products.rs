@@ -176,7 +176,9 @@ fn a_decoder_of_speech_or_text_computes_each_product_once() {
     let t5 = T5::from_folder(fixture.folder(), &device).unwrap();
     let ids = Tensor::from_vec(vec![3, 5, 7, 9], [1, 4], &device).unwrap();
     let beams = BeamConfig { max_new_tokens: 5, ..Default::default() };
-    let with = |name: &str, decoder: &dyn Fn(&mut dyn FnMut(&dyn LanguageModel))| {
+    /// Makes a decoder and calls a function with it.
+    type Decode<'a> = &'a dyn Fn(&mut dyn FnMut(&dyn LanguageModel));
+    let with = |name: &str, decoder: Decode<'_>| {
         let mut beam = |model: &dyn LanguageModel| drop(beam_search(model, &[1, 2], &beams).unwrap());
         check(&format!("{name}, 5 tokens by beams"), products(&count, || decoder(&mut beam)));
         let mut single = |model: &dyn LanguageModel| {
