@@ -10,7 +10,7 @@ use taper::{
     ErrorKind, autocast, autocast_dtype,
     nn::{
         Conv2d, Lstm,
-        functional::{self as F, ConvOptions, ConvTransposeOptions, PoolOptions},
+        functional::{self as F, ConvOptions, ConvTransposeOptions},
     },
     no_autocast,
     optim::{GradScaler, GradScalerConfig, clip_grad_norm},

@@ -652,7 +652,7 @@ fn larger_pools_and_their_gradients_agree_with_the_reference() {
             let what = format!("{options:?} by {window:?}, mean {mean}, gradient {gradient}");
             agree_within(&what, Some((1e-5, 1e-5)), |device| {
                 let x = tensor(&[3, 5, 47, 41], 1, DType::F32, device)?.requires_grad();
-                let pool = if mean { avg_pool2d } else { max_pool2d };
+                let pool = if mean { avg_pool2d_with } else { max_pool2d_with };
                 let y = pool(&x, window, options)?;
                 if !gradient {
                     return Ok(y.detach());

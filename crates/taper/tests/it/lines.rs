@@ -492,8 +492,8 @@ fn parameters_that_never_get_a_gradient_are_named_once() {
         }
         return;
     }
-    let child = test_process(parameters_that_never_get_a_gradient_are_named_once).env(MARK, "1");
-    let child = child.arg("--nocapture").output().unwrap();
+    let mut child = test_process(parameters_that_never_get_a_gradient_are_named_once);
+    let child = child.env(MARK, "1").arg("--nocapture").output().unwrap();
     let told = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "{told}");
     assert_eq!(told.matches("had no gradient").count(), 1, "{told}");
