@@ -6,12 +6,12 @@ use crate::{Graph, NodeKind};
 
 impl Graph {
     /// The graph with one node for each call of a layer: its operations, parameters and constants become one
-    /// node that has the layer's path and type, and the form of its result. Operations outside of layers stay,
-    /// with the constants that they read in their titles. A layer that calls others, such as a `Sequential`,
-    /// is shown by those.
+    /// node that has the layer's path and type, and the form of its result. Operations outside of layers
+    /// stay, with the constants that they read in their titles. A layer that calls others, such as a
+    /// `Sequential`, is shown by those.
     ///
-    /// Switch [`record_layer_calls`] on before the model runs, and give [`Graph::of`] the names of the model's
-    /// parameters; otherwise no calls are known, and the graph stays as it is.
+    /// Switch [`record_layer_calls`] on before the model runs, and give [`Graph::of`] the names of the
+    /// model's parameters; otherwise no calls are known, and the graph stays as it is.
     ///
     /// [`record_layer_calls`]: tensor_core::record_layer_calls
     ///

@@ -130,8 +130,9 @@ impl<C> ParamGroup<C> {
 ///
 /// Making one does not fail: [`Optimizer::checked`] reports wrong settings or parameters at once, and
 /// [`Optimizer::step`] before it changes anything. Parameters without a gradient are skipped; the first step
-/// in which no parameter has one is reported on standard error (PyTorch is silent), and so are, once after ten
-/// steps, the parameters that require gradients and never had one. Parameters may be on several devices.
+/// in which no parameter has one is reported on standard error (PyTorch is silent), and so are, once
+/// after ten steps, the parameters that require gradients and never had one. Parameters may be on
+/// several devices.
 ///
 /// A step computes gradients first, and then the new values of all parameters together: those of one shape
 /// and device share kernels, as many as the device's limit on results allows. New values and states

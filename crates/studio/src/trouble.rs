@@ -51,8 +51,8 @@ impl Record {
         self.push(Kind::Report, &event);
     }
 
-    /// Looks at the gradients after a step, and after some steps reports the parameters that had none in any of
-    /// them: the page shows them as without a gradient, and not as trained.
+    /// Looks at the gradients after a step, and after some steps reports the parameters that had none in
+    /// any of them: the page shows them as without a gradient, and not as trained.
     pub(crate) fn look_at_gradients(&mut self, step: u64) {
         if self.watched.parameters.is_empty() {
             return;

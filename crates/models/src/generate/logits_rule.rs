@@ -40,8 +40,8 @@ impl LogitsRule {
         LogitsRule(Arc::new(change))
     }
 
-    /// A rule that says for each token of the vocabulary whether it may follow. It is an error if the mask has
-    /// another length, or allows no token.
+    /// A rule that says for each token of the vocabulary whether it may follow. It is an error if the
+    /// mask has another length, or allows no token.
     pub fn mask(allowed: impl Fn(&[u32]) -> Result<Vec<bool>> + Send + Sync + 'static) -> LogitsRule {
         LogitsRule::new(move |tokens, logits| {
             let mask = allowed(tokens)?;

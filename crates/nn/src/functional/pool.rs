@@ -76,8 +76,9 @@ pools! {
     /// Max pooling of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See [`max_pool2d`].
     max_pool1d, max_pool1d_with, 1, max_pool;
     /// Max pooling: the greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C,
-    /// (H + 2p − d·(h − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s of [`max_pool2d_with`]. NaN counts as the
-    /// greatest. The gradient goes to the first of equal elements. `torch.nn.functional.max_pool2d`.
+    /// (H + 2p − d·(h − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s of
+    /// [`max_pool2d_with`]. NaN counts as the greatest. The gradient goes to the first of equal
+    /// elements. `torch.nn.functional.max_pool2d`.
     ///
     /// ```
     /// use nn::functional::max_pool2d;
@@ -130,8 +131,8 @@ macro_rules! lp_pools {
         /// the input is multiplied by the whole window's size, as in PyTorch.
         ///
         /// # Errors
-        /// As [`max_pool2d_with`]; also padding or dilation, which this pooling does not have, and a power of 0
-        /// or NaN.
+        /// As [`max_pool2d_with`]; also padding or dilation, which this pooling does not have, and a
+        /// power of 0 or NaN.
         #[track_caller]
         pub fn $name(
             input: &Tensor,
