@@ -32,7 +32,6 @@ pub const DIFFERENT: &[Difference] = &[
         "layers and what they are made of take floats: an integer is cast by the user",
         &[
             ("functional::pairwise_distance", INTEGERS),
-            ("functional::interpolate", &[U8]),
             ("functional::interpolate_with", &[U8]),
             ("functional::local_response_norm", &[I64]),
             ("functional::lp_pool1d", &[I64, Bool]),

@@ -379,7 +379,7 @@ fn tables_in_blocks_are_gathered() {
     let initializers = vec![bytes_of("q", &[200, 8], &numbers), floats("scale", &[200, 1], &scale)];
     let file = bytes(graph(nodes, &["x"], &["y"], initializers));
     for device in devices() {
-        let index = Tensor::new([0i64, 199, 7, 7], &device).unwrap();
+        let index = Tensor::new([0, 199, 7, 7], &device).unwrap();
         let load = |rewrites: Rewrites| Model::from_bytes_with(file.clone(), &device, rewrites).unwrap();
         let (net, plain) = (load(Rewrites::default()), load(Rewrites::none()));
         assert_eq!(net.rewritten().get("weights_in_blocks"), Some(&1));

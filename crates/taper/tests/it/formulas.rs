@@ -283,7 +283,7 @@ fn chains_of_formulas_are_cut() {
 #[test]
 fn integers_become_the_default_dtype() {
     let d = device();
-    let x = Tensor::new([0i64, 1], &d).unwrap();
+    let x = Tensor::new([0, 1], &d).unwrap();
     assert_eq!(x.asinh().dtype(), taper::default_dtype());
     assert_eq!(x.digamma().to_f64_vec().unwrap()[0], f64::NEG_INFINITY);
 }

@@ -12,7 +12,7 @@ use super::{Tensor, creation::create::check};
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
-        origin::here,
+        origin::{here, with_location},
         sync::lock,
     },
     devices::device::Device,
@@ -207,12 +207,14 @@ impl Tensor {
     #[track_caller]
     #[doc(alias("detach_", "data", "stop_gradient"))]
     pub fn detach(&self) -> Tensor {
+        // Kept here, because a closure loses it.
+        let line = here();
         set_grad_enabled(false, || {
             let node = self.node();
             if !node.is_tracked() && node.leaf.get().is_none() && self.0.variable().is_none() {
                 return self.clone();
             }
-            cell_value(&node, false)
+            with_location(line, || cell_value(&node, false))
         })
     }
 
