@@ -13,8 +13,11 @@ const MAX_FUNCTION_LINES: usize = 150;
 /// The files of a folder that one listing shows.
 const MAX_FOLDER_FILES: usize = 20;
 
+/// Finds the places that a count is of.
+type Find = fn(&Sources) -> Vec<String>;
+
 /// The counts, with the most that is permitted.
-const COUNTS: [(&str, usize, fn(&Sources) -> Vec<String>); 4] = [
+const COUNTS: [(&str, usize, Find); 4] = [
     ("lines that only list another variant", 120, Sources::listed_variants),
     ("functions of more than 150 lines", 8, Sources::long_functions),
     ("folders of more than 20 files", 9, Sources::wide_folders),
