@@ -159,6 +159,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seed: options.seed,
             ..Default::default()
         },
+        logits_rule: None,
     };
     let mut chat = Chat {
         cache: model.new_cache(),
