@@ -159,7 +159,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seed: options.seed,
             ..Default::default()
         },
-        logits_rule: None,
+        ..Default::default()
     };
     let mut chat = Chat {
         cache: model.new_cache(),
