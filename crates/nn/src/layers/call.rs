@@ -23,6 +23,8 @@ thread_local! {
     static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
     /// The hook that gets the outputs of layers.
     static HOOK: RefCell<Option<Rc<OutputHook>>> = const { RefCell::new(None) };
+    /// The number of outputs that hooks have got.
+    static HOOKED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A hook that gets a layer's address and size, and its output, and may return another output.
@@ -96,6 +98,7 @@ pub(crate) fn record<L: fmt::Debug + ?Sized>(
 fn hooked<L: ?Sized>(layer: &L, output: Result<Tensor>) -> Result<Tensor> {
     let Some(hook) = HOOK.with_borrow(Clone::clone) else { return output };
     let output = output?;
+    HOOKED.set(HOOKED.get() + 1);
     let other = with_hook(None, || hook(place(layer), &output))?;
     Ok(other.unwrap_or(output))
 }
@@ -143,9 +146,9 @@ pub(super) fn type_name<L: fmt::Debug + ?Sized>(layer: &L) -> String {
     name.0
 }
 
-/// The number of calls recorded so far.
+/// The number of calls so far that were recorded or hooked.
 pub(super) fn count() -> usize {
-    CALLS.with_borrow(|calls| calls.as_ref().map_or(0, Vec::len))
+    CALLS.with_borrow(|calls| calls.as_ref().map_or(0, Vec::len)) + HOOKED.get()
 }
 
 /// Runs `f`, and returns the layer calls in it, in order.
