@@ -2,7 +2,7 @@
 
 use nn::{LinearCrossEntropyLoss, Reduction};
 use serde::Deserialize;
-use tensor_core::{Device, Error, Result, Tensor};
+use tensor_core::{Device, Error, ErrorKind, Result, Tensor};
 
 use super::{Message, Tokenizer};
 use crate::LanguageModel;
@@ -113,7 +113,11 @@ impl ChatExamples {
         for (number, line) in text.lines().enumerate() {
             let wrong = |fault: String| Error::invalid(OP, format!("line {}: {fault}", number + 1));
             let Line { messages } = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-            examples.push(ChatExample::new(&messages, tokenizer).map_err(|error| wrong(error.to_string()))?);
+            let example = ChatExample::new(&messages, tokenizer).map_err(|error| match error.kind() {
+                ErrorKind::Invalid { op: OP, message } => wrong(message.clone()),
+                _ => wrong(error.to_string()),
+            });
+            examples.push(example?);
         }
         match examples.is_empty() {
             true => Err(Error::invalid(OP, "there are no conversations")),
