@@ -1,6 +1,10 @@
 //! The public functions that give tensors, read from the sources; and those of them that are no operations.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// Functions that have no row, by reason.
 pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
@@ -94,6 +98,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         "the general form of several rows: the suite tries it with each of its operations",
         &["unary", "binary", "compare", "compare_scalar", "reduce", "arg_reduce", "contract"],
     ),
+    ("the parts along the first axis, one after the other, as select gives them", &["iter"]),
     ("the adjoint of windows, which gradients of unfold and windows take", &["pad_between"]),
     ("a part of pad, which functional::pad takes: hidden", &["cut_by"]),
     (
@@ -124,11 +129,8 @@ const SOURCES: &[(&str, &str)] = &[
 pub fn functions(root: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (place, prefix) in SOURCES {
-        let place = root.join(place);
-        let files = match fs::read_dir(&place) {
-            Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
-            Err(_) => vec![place],
-        };
+        let mut files = Vec::new();
+        collect(root.join(place), &mut files);
         for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
             let source = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             let methods = prefix.is_empty();
@@ -138,6 +140,14 @@ pub fn functions(root: &Path) -> BTreeSet<String> {
         }
     }
     names
+}
+
+/// Adds a file, or the files below a folder.
+fn collect(place: PathBuf, files: &mut Vec<PathBuf>) {
+    match fs::read_dir(&place) {
+        Ok(entries) => entries.for_each(|entry| collect(entry.unwrap().path(), files)),
+        Err(_) => files.push(place),
+    }
 }
 
 /// The crates whose public functions carry the line of their caller.

@@ -27,7 +27,8 @@ pub enum NumberOrigin {
     Literal,
     /// The program chose the type of the numbers, which is kept.
     Typed,
-    /// The numbers are counts (`usize`, `isize`): they get the integer dtype of the device.
+    /// The numbers are counts (`usize`, `isize`, `i64`): they get the integer dtype of the device, which is
+    /// i64 where the device has it.
     Count,
 }
 
@@ -81,13 +82,14 @@ nested_number! {
     i32: i32, Literal;
     usize: i64, Count;
     isize: i64, Count;
+    // Not every GPU has 64-bit integers.
+    i64: i64, Count;
     u8: u8, Typed;
     i8: i8, Typed;
     u16: u16, Typed;
     i16: i16, Typed;
     u32: u32, Typed;
     u64: u64, Typed;
-    i64: i64, Typed;
     f16: f16, Typed;
     bf16: bf16, Typed;
     f32: f32, Typed;
@@ -163,8 +165,8 @@ impl Tensor {
     /// - `i32` alone or in arrays (`1`, `[1]`, `[[1]]`) is i64, or i32 on a device without i64.
     /// - `f64` and `i32` in a vector or slice (`Vec<f64>`, `&[i32]`, `Vec<Vec<f64>>`, `Vec<[f64; 2]>`) keep
     ///   their type.
-    /// - Every other type (`1f32`, `7u8`, `[1i64]`, `vec![true]`, half types) is kept everywhere.
-    /// - `usize` and `isize`, which are no dtypes, are i64, or i32 on a device without i64.
+    /// - `i64`, `usize` and `isize` are i64, or i32 on a device without i64.
+    /// - Every other type (`1f32`, `7u8`, `vec![true]`, half types) is kept everywhere.
     ///
     /// Arrays of `f64` and `i32` count as literals, as in `torch.tensor([0.1])`, because Rust gives literals
     /// without a suffix these types: `[0.1]` and `[0.1f64]` are one type. A vector or a slice has a type that
