@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tensor_core::{Error, Result, near_names};
 
-use crate::proto::{GraphProto, ValueInfoProto};
+use crate::proto::{AttributeProto, GraphProto, ValueInfoProto};
 
 /// The number of names that an error lists if none is near the one asked for.
 const NAMES_LISTED: usize = 8;
@@ -44,14 +44,8 @@ pub(crate) fn cut(graph: &GraphProto, outputs: &[String]) -> Result<GraphProto> 
         if !std::mem::replace(&mut nodes[at], true) {
             let node = &graph.node[at];
             queue.extend(node.input.iter().map(String::as_str));
-            node.attribute.iter().for_each(|attribute| {
-                attribute
-                    .g
-                    .as_deref()
-                    .into_iter()
-                    .chain(&attribute.graphs)
-                    .for_each(|g| read_by(g, &mut queue));
-            });
+            let graphs = node.attribute.iter().flat_map(AttributeProto::all_graphs);
+            graphs.for_each(|graph| read_by(graph, &mut queue));
         }
     }
     let is_needed = |name: &Option<String>| name.as_deref().is_some_and(|name| needed.contains(name));
@@ -86,7 +80,7 @@ fn read_by<'a>(graph: &'a GraphProto, names: &mut Vec<&'a str>) {
         for node in &graph.node {
             names.extend(node.input.iter().map(String::as_str));
             for attribute in &node.attribute {
-                graphs.extend(attribute.g.as_deref().into_iter().chain(&attribute.graphs));
+                graphs.extend(attribute.all_graphs());
             }
         }
     }

@@ -811,7 +811,7 @@ enum Argument {
 fn names_read<'n>(nodes: &'n [NodeProto], names: &mut BTreeSet<&'n str>) {
     for attribute in nodes.iter().flat_map(|node| &node.attribute) {
         names.extend(attribute.ref_attr_name.as_deref().filter(|name| !name.is_empty()));
-        for graph in attribute.g.as_deref().into_iter().chain(&attribute.graphs) {
+        for graph in attribute.all_graphs() {
             names_read(&graph.node, names);
         }
     }

@@ -177,6 +177,13 @@ pub struct AttributeProto {
     pub graphs: Vec<GraphProto>,
 }
 
+impl AttributeProto {
+    /// The graphs that it holds, as those of a loop or a branch.
+    pub(crate) fn all_graphs(&self) -> impl Iterator<Item = &GraphProto> {
+        self.g.as_deref().into_iter().chain(&self.graphs)
+    }
+}
+
 /// A named value and its type.
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueInfoProto {

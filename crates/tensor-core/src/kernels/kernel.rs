@@ -729,17 +729,13 @@ impl Kernel {
 
     /// For each operand, whether output `o` depends on it.
     pub(crate) fn operands_of(&self, o: usize) -> Vec<bool> {
-        match self.body.class() {
-            BodyClass::Program(program) => program.inputs_of(o),
-            BodyClass::Contract(Some(program)) => {
-                let read = program.inputs_of(o);
-                let sums = read.first().copied().unwrap_or(true);
-                [sums, sums].into_iter().chain(read.into_iter().skip(1)).collect()
-            }
-            BodyClass::Contract(None) | BodyClass::Along(_) => vec![true; self.operands.len()],
-            BodyClass::Gather(_) | BodyClass::Scatter(_) => vec![true; self.operands.len()],
-            BodyClass::Copy | BodyClass::Custom => vec![true; self.operands.len()],
+        let Some(program) = self.body.program() else { return vec![true; self.operands.len()] };
+        let mut read = program.inputs_of(o);
+        // The first input of an epilogue is the sums, which need both factors.
+        if let Body::Contract(_) = self.body {
+            read.insert(0, read.first().copied().unwrap_or(true));
         }
+        read
     }
 
     /// The axes of the space that output 0 lacks, ascending.
