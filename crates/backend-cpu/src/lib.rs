@@ -36,6 +36,7 @@
 pub mod dense;
 mod elementwise;
 mod environment;
+mod forms;
 mod kernels;
 mod machine;
 mod memory;

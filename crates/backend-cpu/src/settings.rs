@@ -6,6 +6,7 @@ use tensor_core::Result;
 
 use crate::{
     environment::{Misread, Variable},
+    forms,
     machine::machine,
     rounding,
     simd::{bf16::Bf16, isa::Isa},
@@ -13,8 +14,14 @@ use crate::{
 };
 
 /// The variables of this backend.
-pub(crate) const VARIABLES: &[&str] =
-    &["TAPER_CPU_BF16", "TAPER_CPU_BLOCKS", "TAPER_CPU_ISA", "TAPER_CPU_MEMORY_LIMIT", "TAPER_THREADS"];
+pub(crate) const VARIABLES: &[&str] = &[
+    "TAPER_CPU_BF16",
+    "TAPER_CPU_BLOCKS",
+    forms::VARIABLE,
+    "TAPER_CPU_ISA",
+    "TAPER_CPU_MEMORY_LIMIT",
+    "TAPER_THREADS",
+];
 
 /// The configuration of the device.
 pub(crate) struct Settings {
@@ -51,9 +58,10 @@ impl Settings {
                 wanted.misread(&has)
             })
         });
-        // Threads and rounding belong to the process, not to the device; here their variables are only
+        // Threads, rounding and forms belong to the process, not to the device; here their variables are only
         // validated.
         threads::from_env(&variable)?;
+        forms::from_env(&variable)?;
         rounding::from_env(&variable)?;
         let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
             let bytes = wanted.text.parse().ok().filter(|&bytes: &u64| bytes > 0);
@@ -113,6 +121,7 @@ mod tests {
             ("TAPER_CPU_BF16", "AMX"),
             ("TAPER_CPU_BF16", "f32"),
             ("TAPER_CPU_BLOCKS", "int4"),
+            ("TAPER_CPU_FORMS", "-winograd"),
             ("TAPER_CPU_MEMORY_LIMIT", "8 GB"),
             ("TAPER_CPU_MEMORY_LIMIT", "0"),
             ("TAPER_CPU_MEMORY_LIMIT", "-1"),

@@ -11,6 +11,7 @@ use crate::{
         pair::{Second, is_first},
         table::takes_number,
     },
+    forms::Special,
     tuning::{MIN_RUN_POSITIONS, PREFETCH_MIN_POSITIONS},
 };
 
@@ -416,6 +417,9 @@ fn fused(program: &Program) -> Vec<Option<Fused>> {
     }
     let tests = (0..uses.len()).map(|i| if uses[i] == conditions[i] { test_of(program, i) } else { None });
     let mut parts: Vec<Option<Fused>> = tests.collect();
+    if !Special::Pairs.is_on() {
+        return parts;
+    }
     // Pairs, from the first instruction on. An instruction that has absorbed another is not absorbed
     // itself.
     let mut whole = vec![false; uses.len()];

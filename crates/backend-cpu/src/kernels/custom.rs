@@ -10,7 +10,7 @@ use tensor_core::{
 };
 
 use crate::{
-    CpuBackend,
+    CpuBackend, forms,
     memory::buffer::{Bound, Memory},
 };
 
@@ -205,7 +205,8 @@ natives![
 
 impl Implementation {
     fn of(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<Implementation> {
-        let found = NATIVES.iter().find_map(|native| native(custom, kernel, device));
+        let mut natives = NATIVES.iter().zip(NATIVE_KERNELS).filter(|(_, name)| forms::is_on(name));
+        let found = natives.find_map(|(native, _)| native(custom, kernel, device));
         found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)
     }
 }

@@ -5,6 +5,7 @@
 use tensor_core::{DType, Kernel, ReduceOp, collapse, kernel::Instr, kernel::Program};
 
 use crate::{
+    forms::Special,
     memory::buffer::Memory,
     simd::isa::{Isa, Job, Sets},
     threads,
@@ -34,6 +35,7 @@ impl FewTerms {
             ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => false,
         };
         let ([operand], [Instr::Load(0)]) = (&kernel.operands[..], &program.instrs[..]) else { return None };
+        let taken = taken && Special::FewTerms.is_on();
         if !taken || operand.dtype != DType::F32 || program.outputs.as_slice() != [0] {
             return None;
         }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use tensor_core::{Collapsed, Launch, Layout, collapse};
 
 use crate::{
+    forms::Special,
     memory::{buffer::Memory, lines::Walk, strided::Shared},
     simd::isa::{Isa, Job, Sets},
     threads,
@@ -42,7 +43,11 @@ pub(super) unsafe fn interleaved(
     let numel = shape.numel();
     let fits =
         regions.len() == columns && operands.iter().all(|operand| operand.layout.numel() * columns == numel);
-    if numel < columns * ROWS || !fits || !regions.iter().enumerate().all(is_column) {
+    if !Special::Interleaved.is_on()
+        || numel < columns * ROWS
+        || !fits
+        || !regions.iter().enumerate().all(is_column)
+    {
         return false;
     }
     let strides: SmallVec<[&[isize]; 4]> =

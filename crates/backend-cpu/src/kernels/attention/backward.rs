@@ -222,8 +222,8 @@ impl<T: Score> Task<'_, T> {
         let of_weights = MicroTile {
             terms: p.features,
             a: value.element(keys.start, 0),
-            a_stride: value.row,
-            a_along: true,
+            a_row: value.row,
+            a_term: 1,
             b: block.gradient_columns.as_ptr().cast(),
             b_term: columns as isize,
             to: gradients.as_mut_ptr().cast(),
@@ -253,8 +253,8 @@ impl<T: Score> Task<'_, T> {
                 let tile = MicroTile {
                     terms: queries.len(),
                     a: left.as_ptr().cast(),
-                    a_stride: columns as isize,
-                    a_along: true,
+                    a_row: columns as isize,
+                    a_term: 1,
                     b: right.as_ptr().cast(),
                     b_term: width.next_multiple_of(LANES) as isize,
                     to: result.at::<T>(first * width),
@@ -271,8 +271,8 @@ impl<T: Score> Task<'_, T> {
             let tile = MicroTile {
                 terms: keys.len(),
                 a: key.element(keys.start, 0),
-                a_stride: key.row,
-                a_along: false,
+                a_row: 1,
+                a_term: key.row,
                 b: gradients.as_ptr().cast(),
                 b_term: columns as isize,
                 to: block.result.as_mut_ptr().cast(),

@@ -232,8 +232,8 @@ impl<T: Score> Problem<'_, T> {
         let tile = MicroTile {
             terms: self.width,
             a: key.element(keys.start, 0),
-            a_stride: key.row,
-            a_along: true,
+            a_row: key.row,
+            a_term: 1,
             b: transposed.as_ptr().cast(),
             b_term: columns as isize,
             to: scores.as_mut_ptr().cast(),

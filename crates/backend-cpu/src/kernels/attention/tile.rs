@@ -144,14 +144,13 @@ pub(super) unsafe fn product<T: HasMicroKernels>(
     let parts = rows.div_ceil(kernels.rows(panels.most()));
     for i in 0..parts {
         let some = threads::part(rows, 1, parts, i);
-        let down = some.start as isize * if tile.a_along { tile.a_stride } else { 1 };
         for panel in 0..panels.count() {
             let (first, registers) = panels.place(panel);
             let micro = MicroTile {
-                a: tile.a.wrapping_offset(down),
                 b: tile.b.wrapping_add(first),
                 to: tile.to.wrapping_add(some.start * tile.to_row + first),
                 last: (columns - first).min(registers * kernels.width) - (registers - 1) * kernels.width,
+                a: tile.a.wrapping_offset(some.start as isize * tile.a_row),
                 ..*tile
             };
             // SAFETY: the caller's promise.

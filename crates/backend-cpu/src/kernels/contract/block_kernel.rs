@@ -73,7 +73,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
     ) -> f32 {
         // SAFETY: the caller's promise.
         unsafe {
-            let [first, second] = [0, 1].map(|half| F::scale(block, head, group, half));
+            let (first, second) = (F::scale(block, head, group, 0), F::scale(block, head, group, 1));
             for r in 0..HALF / V::WIDTH {
                 let at = r * V::WIDTH;
                 let low = V::to_f32(F::integers::<V>(block, group, at)) * V::load(x.add(at));
@@ -103,7 +103,10 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     unsafe fn row(&self, row: usize) -> ([V; VECTORS], f32) {
         let zero = V::splat(0.0);
-        let x: [*const f32; VECTORS] = std::array::from_fn(|v| self.dots.x[self.vector + v].as_ptr());
+        let mut x = [self.dots.x[self.vector].as_ptr(); VECTORS];
+        for v in 0..VECTORS {
+            x[v] = self.dots.x[self.vector + v].as_ptr();
+        }
         let halves = self.dots.halves.as_ptr().wrapping_add(self.vector * self.dots.x[0].len() / HALF);
         let blocks = self.dots.x[self.vector].len() / F::ELEMENTS;
         let mut sums = [[zero; REGISTERS]; VECTORS];

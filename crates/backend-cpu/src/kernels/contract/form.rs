@@ -20,6 +20,7 @@ use super::{
     winograd::Convolution,
 };
 use crate::{
+    forms::Special,
     simd::isa::Isa,
     tuning::{DOTS_MAX_ROWS, MIN_LOOP_ELEMENTS, THIN_MAX_RESULTS},
 };
@@ -67,9 +68,16 @@ impl Case<'_> {
 impl Form {
     /// The form of a contraction: the first that fits, and [`Form::Gemm`] if none of these does.
     pub(super) fn of(case: &Case<'_>) -> Form {
-        const FITS: [fn(&Case<'_>) -> Option<Form>; 5] =
-            [Form::winograd, Form::few_results, Form::one_row, Form::along_terms, Form::vector];
-        FITS.iter().find_map(|fits| fits(case)).unwrap_or(Form::Gemm)
+        type Fits = fn(&Case<'_>) -> Option<Form>;
+        const SPECIAL: [(Special, Fits); 5] = [
+            (Special::Winograd, Form::winograd),
+            (Special::FewResults, Form::few_results),
+            (Special::OneRow, Form::one_row),
+            (Special::AlongTerms, Form::along_terms),
+            (Special::Vector, Form::vector),
+        ];
+        let mut all = SPECIAL.iter().filter(|(special, _)| special.is_on());
+        all.find_map(|(_, fits)| fits(case)).unwrap_or(Form::Gemm)
     }
 
     fn winograd(case: &Case<'_>) -> Option<Form> {

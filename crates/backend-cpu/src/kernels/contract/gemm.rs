@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     elementwise::engine::Evaluator,
+    forms::Special,
     memory::strided,
     simd::{cache::prefetch, isa::Isa},
     threads,
@@ -161,7 +162,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
 
     /// How columns are read in place, if they are.
     fn windows(&self, kernels: &MicroKernels<T>, rows: usize, columns: Range<usize>) -> Option<Windows> {
-        let Steps::Table(_) = self.b.row else { return None };
+        let is_on = kernels.has_windows() && Special::Windows.is_on();
+        let (Steps::Table(_), true) = (self.b.row, is_on) else { return None };
         Windows::of(self.b.column, rows, columns, kernels.width, kernels.registers())
     }
 
@@ -364,7 +366,6 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
                 }
             };
-            let along = a.column == 1 && lies.is_some();
             let mut next = packed.cast_const();
             for panel in group.clone() {
                 if look_ahead {
@@ -384,8 +385,8 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 let tile = MicroTile {
                     terms: terms.len(),
                     a: a.at,
-                    a_stride: if along { a.row } else { a.column },
-                    a_along: along,
+                    a_row: a.row,
+                    a_term: a.column,
                     b,
                     b_term,
                     to: p.to.wrapping_add(first_row * p.to_row + place.first),

@@ -2,12 +2,16 @@
 //! registers over a whole block of KC terms.
 //!
 //! Columns are along registers: each term reads a few registers of the right operand and one number a row of
-//! the left one, which is spread over a register. The left operand may be contiguous along either of its
-//! axes, the right one along its rows. Each element's terms are added in their order whatever micro-tile it
-//! is in.
+//! the left one, which is spread over a register. The left operand may have any strides; the right one is
+//! contiguous along its rows, or is read in place by a table of terms. Each element's terms are added in
+//! their order whatever micro-tile it is in.
+//!
+//! Each combination of rows and registers is a function of its own for each register type, and these are the
+//! largest part of what the compiler makes of this crate. Whatever can be a number that is known at run time
+//! is one: strides, and where sums are stored.
 #![allow(unsafe_code)]
 
-use std::hint::black_box;
+use std::{hint::black_box, ops::Range};
 
 use super::{
     operands::{MAX_MR, MAX_REGISTERS, Update, mul_add},
@@ -25,10 +29,9 @@ pub(crate) struct MicroTile<T> {
     /// How many terms each sum has.
     pub(crate) terms: usize,
     pub(crate) a: *const T,
-    /// From row to row of `a`, if a row's terms are contiguous, and else from term to term, where a term's
-    /// rows are.
-    pub(crate) a_stride: isize,
-    pub(crate) a_along: bool,
+    /// From row to row of `a`, and from term to term.
+    pub(crate) a_row: isize,
+    pub(crate) a_term: isize,
     /// Whole registers of columns can be read here, also where the result has fewer.
     pub(crate) b: *const T,
     pub(crate) b_term: isize,
@@ -37,6 +40,17 @@ pub(crate) struct MicroTile<T> {
     /// Columns of the result in the last register.
     pub(crate) last: usize,
     pub(crate) update: Update,
+}
+
+impl<T> MicroTile<T> {
+    /// The tile without its first rows.
+    pub(super) fn from_row(&self, row: usize) -> MicroTile<T> {
+        MicroTile {
+            a: self.a.wrapping_offset(row as isize * self.a_row),
+            to: self.to.wrapping_add(row * self.to_row),
+            ..*self
+        }
+    }
 }
 
 /// Terms of a panel between two steps of a micro-kernel's loop.
@@ -53,7 +67,7 @@ const fn unroll<V: Vector>() -> usize {
     }
 }
 
-/// How a micro-kernel reads the right operand, and where it leaves the sums.
+/// How a micro-kernel reads the right operand.
 trait Right<V: Vector>: Copy {
     /// Terms between two steps of a micro-kernel's loop.
     const UNROLL: usize;
@@ -63,39 +77,6 @@ trait Right<V: Vector>: Copy {
     /// The columns are there.
     unsafe fn load(self, term: isize, register: usize) -> V;
     fn advanced(self, terms: isize) -> Self;
-
-    /// Whether not all of a register are columns.
-    const GAPS: bool = false;
-
-    /// Into how many runs of columns a register's sums are stored.
-    #[inline(always)]
-    fn runs(self, _register: usize) -> usize {
-        1
-    }
-
-    /// One of them.
-    #[inline(always)]
-    fn run(self, tile: &MicroTile<V::Number>, register: usize, registers: usize, _at: usize) -> Run {
-        let end = if register + 1 < registers { V::WIDTH } else { tile.last };
-        Run { start: 0, end, to: (register * V::WIDTH) as isize }
-    }
-
-    /// Stores the sums of a run, or adds them to what is there.
-    ///
-    /// # Safety
-    /// The run's elements are there, number 0 of the register at `to`.
-    #[inline(always)]
-    unsafe fn store(to: *mut V::Number, run: Run, update: Update, sum: V) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let sum = match update {
-                Update::Set => sum,
-                Update::Add => V::load_first(to, run.end) + sum,
-                Update::Subtract => V::load_first(to, run.end) - sum,
-            };
-            sum.store_first(to, run.end);
-        }
-    }
 }
 
 /// Whole registers, a term's side by side.
@@ -110,12 +91,6 @@ struct InPlace<V: Vector, const N: usize> {
     table: *const isize,
 }
 
-/// As [`InPlace`], with registers that are not all columns.
-struct WithGaps<'a, V: Vector, const N: usize> {
-    at: InPlace<V, N>,
-    strips: &'a [Strip],
-}
-
 impl<V: Vector> Clone for Panel<V> {
     fn clone(&self) -> Self {
         *self
@@ -128,13 +103,6 @@ impl<V: Vector, const N: usize> Clone for InPlace<V, N> {
     }
 }
 impl<V: Vector, const N: usize> Copy for InPlace<V, N> {}
-impl<V: Vector, const N: usize> Clone for WithGaps<'_, V, N> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<V: Vector, const N: usize> Copy for WithGaps<'_, V, N> {}
-
 impl<V: Vector> Right<V> for Panel<V> {
     const UNROLL: usize = unroll::<V>();
 
@@ -166,56 +134,9 @@ impl<V: Vector, const N: usize> Right<V> for InPlace<V, N> {
     }
 }
 
-impl<V: Vector, const N: usize> Right<V> for WithGaps<'_, V, N> {
-    const UNROLL: usize = InPlace::<V, N>::UNROLL;
-    const GAPS: bool = true;
+struct MicroKernel<'a, V: Vector, R, const M: usize, const N: usize>(&'a MicroTile<V::Number>, R);
 
-    #[inline(always)]
-    unsafe fn load(self, term: isize, register: usize) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { self.at.load(term, register) }
-    }
-
-    #[inline(always)]
-    fn advanced(self, terms: isize) -> Self {
-        WithGaps { at: self.at.advanced(terms), ..self }
-    }
-
-    #[inline(always)]
-    fn runs(self, register: usize) -> usize {
-        self.strips[register].runs.len()
-    }
-
-    #[inline(always)]
-    fn run(self, _: &MicroTile<V::Number>, register: usize, _: usize, at: usize) -> Run {
-        self.strips[register].runs[at]
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut V::Number, run: Run, update: Update, sum: V) {
-        let Run { start, end, .. } = run;
-        let zero = V::splat(V::Number::ZERO);
-        // SAFETY: the caller's promise; others are neither read nor written.
-        unsafe {
-            let sum = match update {
-                Update::Set => sum,
-                Update::Add => zero.load_rest(to, start, end) + sum,
-                Update::Subtract => zero.load_rest(to, start, end) - sum,
-            };
-            sum.store_rest(to, start, end);
-        }
-    }
-}
-
-/// `ALONG` is whether a row's terms are contiguous, and otherwise a term's rows are.
-struct MicroKernel<'a, V: Vector, R, const M: usize, const N: usize, const ALONG: bool>(
-    &'a MicroTile<V::Number>,
-    R,
-);
-
-impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> Job
-    for MicroKernel<'_, V, R, M, N, ALONG>
-{
+impl<V: Vector, R: Right<V>, const M: usize, const N: usize> Job for MicroKernel<'_, V, R, M, N> {
     type Output = ();
     // Indexed, since sums, rows and columns go by the same numbers; and no closures, which are compiled by
     // themselves.
@@ -227,12 +148,11 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
         // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings.
         // A compiler that knew how they depend on each other would compute each address from the one
         // before, a chain as long as the term.
-        let s = black_box(tile.a_stride);
-        let (s3, s5, s7) =
-            (black_box(3 * tile.a_stride), black_box(5 * tile.a_stride), black_box(7 * tile.a_stride));
+        let s = black_box(tile.a_row);
+        let (s3, s5, s7) = (black_box(3 * tile.a_row), black_box(5 * tile.a_row), black_box(7 * tile.a_row));
         let row = [0, s, 2 * s, s3, 4 * s, s5, 2 * s3, s7];
         let mut a = tile.a;
-        // The i-th of some terms from a and b on.
+        // One term: number `$term` of the right operand from `b` on, and the left one's at `a`.
         macro_rules! term {
             ($term:expr) => {
                 let mut right = [sums[0][0]; N];
@@ -241,22 +161,16 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
                     right[j] = unsafe { b.load($term, j) };
                 }
                 for i in 0..M {
-                    let (row, number) = if !ALONG {
-                        (a.wrapping_offset($term * tile.a_stride), i)
-                    } else if i < 8 {
-                        (a.wrapping_offset(row[i]), $term as usize)
-                    } else {
-                        (a.wrapping_offset(8 * s + row[i - 8]), $term as usize)
-                    };
+                    let number = if i < 8 { row[i] } else { 8 * s + row[i - 8] };
                     // SAFETY: `run`'s caller gives all rows.
-                    let left = V::splat(unsafe { row.add(number).read() });
+                    let left = V::splat(unsafe { a.wrapping_offset(number).read() });
                     for j in 0..N {
                         sums[i][j] = mul_add(left, right[j], sums[i][j]);
                     }
                 }
+                a = a.wrapping_offset(tile.a_term);
             };
         }
-        let a_term = if ALONG { 1 } else { tile.a_stride };
         for i in 0..M {
             for j in 0..N {
                 prefetch::<true, _>(tile.to.wrapping_add(i * tile.to_row + j * V::WIDTH));
@@ -270,55 +184,89 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
                 for i in 0..unroll {
                     term!(i);
                 }
-                a = a.wrapping_offset(unroll * a_term);
                 b = b.advanced(unroll);
             }
             rest %= unroll;
         }
         for _ in 0..rest {
             term!(0);
-            a = a.wrapping_offset(a_term);
             b = b.advanced(1);
         }
         // Each by a number that is known here: a loop that the compiler left as one would keep all sums in
         // memory, also while they are formed.
         macro_rules! store {
-            ($run:ident, $j:literal: $($i:literal)*) => {$(
-                if $i < M {
-                    let to = tile.to.wrapping_add($i * tile.to_row).wrapping_offset($run.to);
-                    // SAFETY: `run`'s caller gives the result's elements, and runs end where they do.
-                    unsafe { R::store(to, $run, tile.update, sums[$i][$j]) };
+            ($i:literal, $j:literal) => {
+                if $i < M && $j < N {
+                    let to = tile.to.wrapping_add($i * tile.to_row + $j * V::WIDTH);
+                    let end = if $j + 1 < N { V::WIDTH } else { tile.last };
+                    // SAFETY: `run`'s caller gives the result's elements.
+                    unsafe { update(to, 0..end, tile.update, sums[$i][$j]) };
                 }
-            )*};
-        }
-        // The rows of a run one after the other: which columns it has is the same for all.
-        macro_rules! store_runs {
-            ($($j:literal)*) => {$(
-                if $j < N {
-                    for at in 0..b.runs($j) {
-                        let run = b.run(tile, $j, N, at);
-                        store!(run, $j: 0 1 2 3 4 5 6 7 8 9 10 11);
-                    }
-                }
-            )*};
+            };
         }
         // A row's registers one after the other, which are contiguous.
-        macro_rules! store_row {
-            ($i:literal: $($j:literal)*) => {$(
-                if $j < N {
-                    let run = b.run(tile, $j, N, 0);
-                    store!(run, $j: $i);
-                }
-            )*};
-        }
         macro_rules! store_rows {
-            ($($i:literal)*) => {$( store_row!($i: 0 1 2); )*};
+            ($($i:literal)*) => {$( store!($i, 0); store!($i, 1); store!($i, 2); )*};
         }
         const { assert!(M <= MAX_MR && N <= MAX_REGISTERS, "stores name them all") };
-        if R::GAPS {
-            store_runs!(0 1 2);
+        store_rows!(0 1 2 3 4 5 6 7 8 9 10 11);
+    }
+}
+
+/// Stores the numbers of a register that `run` says, or adds them to what is there; number 0 belongs at `to`.
+///
+/// # Safety
+/// The run's elements are there; others are neither read nor written.
+#[inline(always)]
+unsafe fn update<V: Vector>(to: *mut V::Number, run: Range<usize>, update: Update, sum: V) {
+    let Range { start, end } = run;
+    // SAFETY: the caller gives the run's elements.
+    unsafe {
+        if start == 0 {
+            let sum = match update {
+                Update::Set => sum,
+                Update::Add => V::load_first(to, end) + sum,
+                Update::Subtract => V::load_first(to, end) - sum,
+            };
+            sum.store_first(to, end);
         } else {
-            store_rows!(0 1 2 3 4 5 6 7 8 9 10 11);
+            let there = || V::splat(V::Number::ZERO).load_rest(to, start, end);
+            let sum = match update {
+                Update::Set => sum,
+                Update::Add => there() + sum,
+                Update::Subtract => there() - sum,
+            };
+            sum.store_rest(to, start, end);
+        }
+    }
+}
+
+/// The runs of columns of a micro-tile's sums, stored where they belong. Rows of `strips.len()` registers of
+/// sums are one after the other.
+struct Runs<'a, V: Vector> {
+    sums: *const V::Number,
+    rows: usize,
+    strips: &'a [Strip],
+    tile: &'a MicroTile<V::Number>,
+}
+
+impl<V: Vector> Job for Runs<'_, V> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let Runs { sums, rows, strips, tile } = self;
+        for (j, strip) in strips.iter().enumerate() {
+            for &Run { start, end, to } in &strip.runs {
+                for i in 0..rows {
+                    let to = tile.to.wrapping_add(i * tile.to_row).wrapping_offset(to);
+                    // SAFETY: `window_kernel` made a register of sums for each row and strip; runs end where
+                    // the result's elements do.
+                    unsafe {
+                        let sum = V::load(sums.add((i * strips.len() + j) * V::WIDTH));
+                        update(to, start..end, tile.update, sum);
+                    }
+                }
+            }
         }
     }
 }
@@ -365,16 +313,13 @@ pub(super) unsafe fn copies<V: Vector, const N: usize>(
 /// # Safety
 /// As [`super::kernel_table::MicroKernels::run`].
 pub(super) unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTile<V::Number>) {
-    // SAFETY: a table with these is only given out where the processor has the instruction set.
-    unsafe {
-        let panel = Panel { at: tile.b, term: tile.b_term };
-        match tile.a_along {
-            true => V::run(MicroKernel::<V, _, M, N, true>(tile, panel)),
-            false => V::run(MicroKernel::<V, _, M, N, false>(tile, panel)),
-        }
-    }
+    let panel = Panel { at: tile.b, term: tile.b_term };
+    // SAFETY: a table with this is only given out where the processor has the instruction set.
+    unsafe { V::run(MicroKernel::<V, _, M, N>(tile, panel)) }
 }
 
+/// Forms the sums of whole registers; [`window_runs`] stores those that have gaps.
+///
 /// # Safety
 /// As [`super::kernel_table::MicroKernels::run_windows`].
 pub(super) unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
@@ -386,12 +331,19 @@ pub(super) unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
     for (from, strip) in from.iter_mut().zip(strips) {
         *from = from.wrapping_offset(strip.from);
     }
-    let at = InPlace::<V, N> { from, table };
-    // SAFETY: a table with these is only given out where the processor has the instruction set.
-    unsafe {
-        match strips.iter().all(|strip| strip.whole) {
-            true => V::run(MicroKernel::<V, _, M, N, false>(tile, at)),
-            false => V::run(MicroKernel::<V, _, M, N, false>(tile, WithGaps { at, strips })),
-        }
-    }
+    // SAFETY: a table with this is only given out where the processor has the instruction set.
+    unsafe { V::run(MicroKernel::<V, _, M, N>(tile, InPlace { from, table })) }
+}
+
+/// # Safety
+/// The processor has the register's instruction set; `sums` has a register for each row and strip, and the
+/// result the elements of all runs.
+pub(super) unsafe fn window_runs<V: Vector>(
+    sums: *const V::Number,
+    rows: usize,
+    strips: &[Strip],
+    tile: &MicroTile<V::Number>,
+) {
+    // SAFETY: the caller's processor has the instruction set.
+    unsafe { V::run(Runs::<V> { sums, rows, strips, tile }) }
 }

@@ -89,7 +89,7 @@ struct InBytes<'a, F, B, const VECTORS: usize, const ROWS: usize> {
 const SIDE: usize = 4;
 
 impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F, B, VECTORS, ROWS> {
-    /// The results of rows `row..row + ROWS`.
+    /// The results of rows `row..row + ROWS`. Vectors beyond the last are the last once more.
     ///
     /// # Safety
     /// As [`RoundedDots::run`] asks.
@@ -97,10 +97,19 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     unsafe fn some(&self, row: usize) {
         let BlockRows { first, row_bytes, to, to_row, to_vector } = self.dots.rows;
-        let x: [&Rounded; VECTORS] = std::array::from_fn(|v| &self.dots.x[self.vector + v]);
+        // Loops and no functions of arrays, whose parts are compiled by themselves for each format.
+        let mut vectors = [self.vector; VECTORS];
+        let mut x = [&self.dots.x[self.vector]; VECTORS];
+        for v in 0..VECTORS {
+            vectors[v] = (self.vector + v).min(self.dots.x.len() - 1);
+            x[v] = &self.dots.x[vectors[v]];
+        }
+        let mut starts = [first; ROWS];
+        for r in 0..ROWS {
+            starts[r] = first.wrapping_add((row + r) * row_bytes);
+        }
         let mut sums = [[B::splat(0.0); VECTORS]; ROWS];
         let mut offsets = [[0f32; VECTORS]; ROWS];
-        let starts: [*const u8; ROWS] = std::array::from_fn(|r| first.wrapping_add((row + r) * row_bytes));
         for i in 0..x[0].integers.len() / F::ELEMENTS {
             for r in 0..ROWS {
                 let block = starts[r].wrapping_add(i * F::BYTES);
@@ -112,10 +121,10 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
                     let head = F::head::<B>(block);
                     for part in 0..F::ELEMENTS / GROUP {
                         let numbers = F::bytes::<B>(block, part);
-                        let halves = [0, 1].map(|half| {
-                            let (scale, offset) = F::scale(block, head, part, half);
-                            (scale, offset - f32::from(F::ZERO) * scale)
-                        });
+                        let mut halves = [F::scale(block, head, part, 0), F::scale(block, head, part, 1)];
+                        for (scale, offset) in &mut halves {
+                            *offset -= f32::from(F::ZERO) * *scale;
+                        }
                         let at = i * (F::ELEMENTS / GROUP) + part;
                         for v in 0..VECTORS {
                             let bytes = B::load(x[v].integers.as_ptr().add(at * GROUP).cast());
@@ -125,7 +134,7 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
                                 _ => B::dot(numbers, bytes),
                             };
                             let scales = match F::BY_HALVES {
-                                true => B::by_halves(halves.map(|half| half.0 * group.scale)),
+                                true => B::by_halves([halves[0].0 * group.scale, halves[1].0 * group.scale]),
                                 false => B::splat(halves[0].0 * group.scale),
                             };
                             sums[r][v] = B::add(sums[r][v], ints, scales);
@@ -141,7 +150,7 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
         }
         for r in 0..ROWS {
             for v in 0..VECTORS {
-                let at = (self.vector + v) * to_vector + (row + r) * to_row;
+                let at = vectors[v] * to_vector + (row + r) * to_row;
                 // SAFETY: the caller's promise.
                 unsafe { to.wrapping_add(at).write(B::total(sums[r][v]) + offsets[r][v]) };
             }
@@ -184,17 +193,17 @@ impl RoundedDots<'_> {
         macro_rules! go {
             ($format:ident) => {
                 by_bytes!(form, B => {
-                    let mut vector = 0;
-                    while vector + SIDE <= self.x.len() {
-                        some!($format, B, SIDE, 1, vector);
-                        vector += SIDE;
-                    }
-                    while vector < self.x.len() {
-                        match rows.len() < SIDE {
-                            true => some!($format, B, 1, 1, vector),
-                            false => some!($format, B, 1, SIDE, vector),
+                    let vectors = self.x.len();
+                    for vector in (0..vectors).step_by(SIDE) {
+                        // Few vectors go one by one, with several rows each, if there are as many.
+                        match vectors - vector < SIDE && rows.len() >= SIDE {
+                            false => some!($format, B, SIDE, 1, vector),
+                            true => {
+                                for vector in vector..vectors {
+                                    some!($format, B, 1, SIDE, vector);
+                                }
+                            }
                         }
-                        vector += 1;
                     }
                 })
             };

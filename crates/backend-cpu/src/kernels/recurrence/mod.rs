@@ -255,8 +255,8 @@ impl<T: Activation> Layer<T> {
                 let tile = MicroTile {
                     terms: terms.len(),
                     a: a.wrapping_add(rows.start * self.terms + terms.start),
-                    a_stride: self.terms as isize,
-                    a_along: true,
+                    a_row: self.terms as isize,
+                    a_term: 1,
                     b: b.wrapping_add(terms.start * width),
                     b_term: width as isize,
                     to: to.wrapping_add(rows.start * to_row + first),
