@@ -38,6 +38,13 @@ pub(crate) struct Args {
     /// first time
     #[arg(long, conflicts_with = "vs_torch")]
     pub(crate) vs_burn: bool,
+    /// Run each case again in a process without a special form of the CPU's kernels, and compare: the ratio
+    /// is how many times longer it takes there. `TAPER_CPU_FORMS=-?` names the forms
+    #[arg(long, value_name = "FORM", conflicts_with_all = ["vs_torch", "vs_burn", "vs_onnxruntime"])]
+    pub(crate) without: Option<String>,
+    /// Answer each name of a case on standard input with its line: the other side of `--without`
+    #[arg(long, hide = true)]
+    pub(crate) serve: bool,
     /// A Python that has torch or onnxruntime [default: python3]
     #[arg(long, value_name = "PATH", requires = "in_python")]
     python: Option<PathBuf>,

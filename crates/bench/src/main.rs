@@ -48,7 +48,6 @@ use crate::{
     busy::Busy,
     case::{Bench, Case, Work},
     line::Line,
-    machine::Machine,
     peer::Peer,
     report::Report,
 };
@@ -106,18 +105,15 @@ fn run(args: &Args) -> Result<()> {
     if args.profile {
         return cases.iter().try_for_each(|case| case.profile(&device, args.models.as_deref()));
     }
+    if args.serve {
+        return serve(&cases::all(), &Bench::new(args, device, threads));
+    }
     let report = args.report.as_ref().map(|path| Report::open(path)).transpose()?;
     let mut peer = start_peer(args, &device, threads)?;
     let started = Instant::now();
-    let machine = Machine::measure(args.budget);
-    let bench = Bench {
-        device,
-        threads,
-        budget: Duration::from_secs_f64(args.budget),
-        machine,
-        models: args.models.clone(),
-    };
-    let layout = table::Table { peer: peer.as_ref().map(|peer| peer.name) };
+    let bench = Bench::new(args, device, threads);
+    let name = peer.as_ref().map(|peer| peer.name.clone());
+    let layout = table::Table { peer: name.as_deref() };
     if !args.json {
         print!("{}", layout.head());
     }
@@ -180,6 +176,22 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
     })
 }
 
+/// Runs the cases that standard input names, as a peer does.
+fn serve(cases: &[Case], bench: &Bench) -> Result<()> {
+    // The first line has the error of the environment, if there is one.
+    let hello = match taper::Tensor::full((), 1.0, &bench.device).and_then(|one| one.to_f64_vec()) {
+        Ok(_) => serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "device": bench.device.name() }),
+        Err(error) => serde_json::json!({ "error": error.to_string() }),
+    };
+    println!("{hello}");
+    for name in std::io::stdin().lines() {
+        let name = name?;
+        let case = cases.iter().find(|case| case.name == name).ok_or_else(|| format!("no case {name}"))?;
+        println!("{}", serde_json::to_string(&bench.run(case))?);
+    }
+    Ok(())
+}
+
 /// The library to compare with, if one is asked for.
 fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Option<Peer>> {
     let on_cpu = device.name() == "cpu";
@@ -192,6 +204,9 @@ fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Opt
     }
     if args.vs_burn && on_cpu {
         return Err("--vs-burn compares with burn on Vulkan: give --device wgpu".into());
+    }
+    if let Some(form) = &args.without {
+        return Ok(Some(Peer::without(form, threads, args.budget)?));
     }
     args.vs_burn.then(|| Peer::burn(threads, args.budget)).transpose()
 }

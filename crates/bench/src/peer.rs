@@ -18,7 +18,7 @@ const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_bur
 
 /// The running process.
 pub(crate) struct Peer {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) version: String,
     /// The library's name of the device that it runs on.
     pub(crate) device: String,
@@ -41,7 +41,7 @@ impl Peer {
 
     /// Starts a script, which needs a package.
     fn script(
-        (name, package, script): (&'static str, &str, &str),
+        (name, package, script): (&str, &str, &str),
         python: &Path,
         threads: usize,
         device: &str,
@@ -66,13 +66,15 @@ impl Peer {
             .map_err(|error| format!("--vs-burn: {error}").into())
     }
 
-    fn start(
-        name: &'static str,
-        mut command: Command,
-        threads: usize,
-        device: &str,
-        budget: f64,
-    ) -> Result<Peer> {
+    /// Starts this program again without a special form of the CPU's kernels.
+    pub(crate) fn without(form: &str, threads: usize, budget: f64) -> Result<Peer> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env("TAPER_CPU_FORMS", format!("-{form}"));
+        Peer::start(&format!("without {form}"), command, threads, "cpu", budget)
+            .map_err(|error| format!("--without {form}: {error}").into())
+    }
+
+    fn start(name: &str, mut command: Command, threads: usize, device: &str, budget: f64) -> Result<Peer> {
         let mut child = command
             .args(["--serve", "--device", device])
             .args(["--threads", &threads.to_string(), "--budget", &budget.to_string()])
@@ -84,7 +86,7 @@ impl Peer {
             return Err("a child process without its pipes".into());
         };
         let mut peer = Peer {
-            name,
+            name: name.into(),
             version: String::new(),
             device: String::new(),
             child,
@@ -114,10 +116,10 @@ impl Peer {
     /// Runs a case that is described in a line of JSON.
     pub(crate) fn ask_question(&mut self, case: &str, question: &str) -> Result<Line> {
         if let Some(ask) = &mut self.ask {
-            writeln!(ask, "{question}").map_err(|_| ended(self.name, case))?;
-            ask.flush().map_err(|_| ended(self.name, case))?;
+            writeln!(ask, "{question}").map_err(|_| ended(&self.name, case))?;
+            ask.flush().map_err(|_| ended(&self.name, case))?;
         }
-        let line: Line = serde_json::from_str(&self.answer().ok_or_else(|| ended(self.name, case))?)?;
+        let line: Line = serde_json::from_str(&self.answer().ok_or_else(|| ended(&self.name, case))?)?;
         if line.case == case {
             return Ok(line);
         }

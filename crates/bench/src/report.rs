@@ -80,10 +80,10 @@ impl Report {
             let _ = writeln!(text, "![How many times faster than {name} each case is]({file})\n");
         }
         if !rows.is_empty() {
-            text += &table(&rows, peer.map(|peer| peer.name));
+            text += &table(&rows, peer.map(|peer| peer.name.as_str()));
         }
         if !operations.is_empty() {
-            text += &table_of_operations(&operations, peer.map(|peer| peer.name));
+            text += &table_of_operations(&operations, peer.map(|peer| peer.name.as_str()));
         }
         fs::write(&self.path, format!("{}{BEGIN}\n{text}{END}{}", self.before, self.after))?;
         Ok(())
@@ -104,7 +104,7 @@ fn head(bench: &Bench, peer: Option<&Peer>, took: Duration) -> Result<String> {
         ("Taper", format!("{}{}", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default())),
     ];
     if let Some(peer) = peer {
-        facts.push((peer.name, format!("{} on {}", peer.version, peer.device)));
+        facts.push((&peer.name, format!("{} on {}", peer.version, peer.device)));
     }
     facts.push(("command", format!("`{}`", command(std::env::args().skip(1)))));
     facts.push(("took", format!("{:.0} s", took.as_secs_f64())));

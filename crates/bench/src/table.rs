@@ -5,9 +5,9 @@ use std::fmt::Write;
 use crate::{case::BUSY_SUFFIX, line::Line};
 
 /// The columns of the table.
-pub(crate) struct Table {
+pub(crate) struct Table<'a> {
     /// The name of the library to compare with.
-    pub(crate) peer: Option<&'static str>,
+    pub(crate) peer: Option<&'a str>,
 }
 
 /// A row's cells, already words. An absent case has its reason in place of the times.
@@ -72,7 +72,7 @@ impl Cells {
     }
 }
 
-impl Table {
+impl Table<'_> {
     pub(crate) fn head(&self) -> String {
         let mut head =
             format!("{:38}{:>11}{:>11}{:>17}{:>9}", "case", "median ms", "least ms", "rate", "limit");

@@ -92,11 +92,12 @@ fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
 /// between, which a rerun extends.
 pub(crate) const SETTINGS: &str = "TAPER_TEST";
 
-/// The instruction sets of the CPU's backend, best first.
-const SETS: [(&str, Variables); 3] = [
+/// The instruction sets of the CPU's backend, best first, and then its kernels without special forms.
+const SETS: [(&str, Variables); 4] = [
     ("avx512", &[("TAPER_CPU_ISA", "avx512")]),
     ("avx2", &[("TAPER_CPU_ISA", "avx2")]),
     ("baseline", &[("TAPER_CPU_ISA", "baseline")]),
+    ("plain forms", &[("TAPER_CPU_FORMS", "-all")]),
 ];
 
 /// Tests whose cases are dealt, so that they run in each form.
@@ -238,8 +239,8 @@ impl Rerun {
 }
 
 /// The runs on a device. On the CPU: the suite whole; then the backend's tests with the instruction sets
-/// below the one it chose, which its description names, and the suite with one of them each day. On a GPU:
-/// the forms of its kernels, with what is dealt to them on the day, or with everything.
+/// below the one it chose, which its description names, and with plain forms, and the suite with one of these
+/// each day. On a GPU: the forms of its kernels, with what is dealt to them on the day, or with everything.
 pub(crate) fn of(device: &Device, seed: u64, all: bool) -> Vec<Rerun> {
     let whole = Rerun { label: "", variables: Vec::new(), crates: SUITE, own: None, suite: Part::Whole };
     if device.is("wgpu") {
@@ -280,9 +281,9 @@ mod tests {
     #[test]
     fn a_cpu_runs_with_lesser_instruction_sets_and_a_gpu_in_every_form() {
         // As `devices` lists it, with the memory where that is known.
-        assert_eq!(labels("cpu", "AMD EPYC (avx512), 8.0 GiB"), ["", "avx2", "baseline"]);
-        assert_eq!(labels("cpu", "AMD EPYC (avx512)"), ["", "avx2", "baseline"]);
-        assert_eq!(labels("cpu", "AMD EPYC (baseline)"), [""]);
+        assert_eq!(labels("cpu", "AMD EPYC (avx512), 8.0 GiB"), ["", "avx2", "baseline", "plain forms"]);
+        assert_eq!(labels("cpu", "AMD EPYC (avx512)"), ["", "avx2", "baseline", "plain forms"]);
+        assert_eq!(labels("cpu", "AMD EPYC (baseline)"), ["", "plain forms"]);
         assert_eq!(labels("wgpu:1", "llvmpipe"), FORMS.map(|(_, label, _)| label));
         assert_eq!(labels("mine", "of another backend"), [""]);
     }
@@ -292,8 +293,11 @@ mod tests {
         for seed in 0..4 {
             let suites: Vec<Part> = runs("cpu", "(avx512)", seed).iter().map(|rerun| rerun.suite).collect();
             assert_eq!(suites[0], Part::Whole);
-            let (today, other) = (1 + seed as usize % 2, 2 - seed as usize % 2);
-            assert!(matches!(suites[today], Part::Except(_)) && suites[other] == Part::Nothing, "{suites:?}");
+            let today = 1 + seed as usize % 3;
+            for (at, part) in suites.iter().enumerate().skip(1) {
+                assert_eq!(matches!(part, Part::Except(_)), at == today, "{suites:?}");
+                assert_eq!(*part == Part::Nothing, at != today, "{suites:?}");
+            }
         }
     }
 
