@@ -1,6 +1,6 @@
 //! The part of a buffer that one binding covers (a window), and copies between buffers that are larger.
 
-use tensor_core::{DType, Layout};
+use tensor_core::{DType, Error, Kernel, Layout};
 
 use crate::{
     codegen::{
@@ -36,6 +36,17 @@ pub(crate) fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities)
 /// The same elements in a buffer that starts `start` elements later.
 pub(crate) fn shifted(layout: &Layout, start: usize) -> Layout {
     Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
+}
+
+/// The error for a kernel that would need too many windows over `elements` of a dtype, or cannot be cut.
+pub(crate) fn refused(kernel: &Kernel, dtype: DType, elements: usize, capabilities: &Capabilities) -> Error {
+    let hint = format!(
+        "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
+         this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
+        elements * storage_size(dtype),
+        capabilities.binding_bytes
+    );
+    capabilities.unsupported(kernel.name(), dtype, &hint)
 }
 
 /// The axis with more than one position over which a layout spans the most memory.

@@ -19,7 +19,7 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::map::{self, Aliases},
+    kernels::{cut::Aliases, map},
 };
 
 /// The name of output `o`.

@@ -1,5 +1,5 @@
-//! The kernels as dispatches, one file for each body. `window.rs` cuts kernels that are larger than a
-//! binding into pieces and passes each piece to `body.rs`.
+//! The kernels as dispatches, one file for each body. `body.rs` chooses the file. `window.rs` cuts kernels
+//! that are larger than a binding into pieces, as their files say (`cut.rs`).
 
 pub(crate) mod arg_reduce;
 pub(crate) mod arg_sort;
@@ -10,6 +10,7 @@ pub(crate) mod contract;
 pub(crate) mod copy;
 pub(crate) mod cumulative;
 pub(crate) mod custom;
+pub(crate) mod cut;
 pub(crate) mod epilogue;
 pub(crate) mod few_rows;
 pub(crate) mod fold;
