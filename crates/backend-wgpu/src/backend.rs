@@ -23,9 +23,13 @@ use crate::{
         compiled::CompiledKernel,
         faults::lock,
         gpu::Gpu,
-        pipeline::{assemble, create_together},
+        launch::pipeline::{assemble, create_together},
     },
-    kernels::{body, custom, cut::Aliases, native},
+    kernels::{
+        body,
+        cut::Aliases,
+        native::{self, custom},
+    },
     platform::CAN_WAIT,
     tuning::Tuning,
 };

@@ -10,8 +10,8 @@ use tensor_core::{Launch, Result};
 
 use crate::{
     codegen::capabilities::{Capabilities, Form, ProductVariant},
-    device::{disk_cache::Kept, faults::lock, gpu::Gpu, pipeline::assemble},
-    kernels::{body, contract, cut::Aliases},
+    device::{disk_cache::Kept, faults::lock, gpu::Gpu, launch::pipeline::assemble},
+    kernels::{body, cut::Aliases, product::contract},
     platform::Instant,
 };
 

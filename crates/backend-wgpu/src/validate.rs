@@ -125,7 +125,7 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 /// Validates every variant of a product, not only the one that the table or autotuning would choose.
 fn validate_variants(kernel: &Kernel) -> usize {
     let capabilities = Capabilities { direct: true, ..capabilities(false) };
-    let variants = crate::kernels::contract::variants(kernel, Form::Auto, &capabilities);
+    let variants = crate::kernels::product::contract::variants(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(variants.len() >= 2, several, "{kernel:?}: {variants:?}");
     variants
@@ -402,7 +402,7 @@ fn products_on_matrix_units() {
     assert!(count > 200, "{count}");
     // Subgroups that cannot share a tile, and too little workgroup memory.
     for (units, bytes) in [(cooperative(16, [4, 4]), 48 << 10), (cooperative(16, [32, 32]), 8 << 10)] {
-        assert!(crate::kernels::matrix::Grid::new(units, bytes).is_none());
+        assert!(crate::kernels::product::matrix::Grid::new(units, bytes).is_none());
     }
 }
 

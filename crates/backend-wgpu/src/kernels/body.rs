@@ -8,18 +8,18 @@ use tensor_core::{
 use crate::{
     codegen::{blocks::text as blocks_text, capabilities::Capabilities, dispatch::Dispatches},
     kernels::{
-        arg_reduce::ArgReduce,
-        arg_sort::ArgSort,
-        contract::Contract,
-        cumulative::Cumulative,
-        custom,
         cut::{Aliases, Cut},
-        gather::Gather,
-        map,
-        reduce::Reduce,
-        regions,
-        rows::Rows,
-        scatter::{self, Scatter},
+        fold::{arg_reduce::ArgReduce, reduce::Reduce, rows::Rows},
+        map::elementwise,
+        movement::{
+            gather::Gather,
+            regions,
+            scatter::{self, Scatter},
+        },
+        native::custom,
+        product::contract::Contract,
+        scan::cumulative::Cumulative,
+        sort::arg_sort::ArgSort,
         window::Windows,
     },
 };
@@ -41,7 +41,7 @@ pub(crate) fn dispatches(
         }
     }
     let cut: &dyn Cut = match &kernel.body {
-        Body::Map(program) => return map::in_windows(kernel, program, aliases, capabilities),
+        Body::Map(program) => return elementwise::in_windows(kernel, program, aliases, capabilities),
         &Body::Scatter { op, axis } => {
             return scatter::in_windows(kernel, Scatter { op, axis }, aliases, capabilities);
         }

@@ -14,10 +14,12 @@ use crate::{
     },
     kernels::{
         cut::{Cut, Place, Temporary},
-        merge_sort,
-        radix_sort::{self, RadixSort},
-        select::Select,
-        sort_keys::{BLOCK, Sort, key_bits},
+        sort::{
+            merge_sort,
+            radix_sort::{self, RadixSort},
+            select::Select,
+            sort_keys::{BLOCK, Sort, key_bits},
+        },
     },
 };
 

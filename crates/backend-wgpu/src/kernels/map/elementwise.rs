@@ -20,7 +20,7 @@ use crate::{
     kernels::{
         by_index, copy,
         cut::{Aliases, Cut, Place},
-        frame::Frames,
+        map::frame::Frames,
         window::Windows,
     },
 };

@@ -19,7 +19,7 @@ use crate::{
     kernels::{
         blocks::room,
         cut::{Cut, Inner, Parts, Place},
-        group::{Division, GROUP_INVOCATIONS, Group},
+        fold::group::{Division, GROUP_INVOCATIONS, Group},
     },
 };
 

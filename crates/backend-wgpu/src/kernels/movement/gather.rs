@@ -17,7 +17,7 @@ use crate::{
         by_index::{Along, index_functions, multiples, off_axis},
         copy,
         cut::{Aliases, Cut, Inner, Parts, Place},
-        map,
+        map::elementwise,
     },
 };
 
@@ -39,7 +39,7 @@ impl Cut for Gather {
         match decoding(kernel, along) {
             Some((map, program)) => {
                 let aliases = Aliases::from_elem(None, 2);
-                map::dispatches(&map, &program, &aliases, place.first(), place.capabilities)
+                elementwise::dispatches(&map, &program, &aliases, place.first(), place.capabilities)
             }
             None => Ok(dispatch(kernel, along, place.capabilities).into()),
         }

@@ -21,7 +21,8 @@ use crate::{
     kernels::{
         by_index::{Along, fours, index_functions, off_axis},
         cut::{Aliases, Cut, Inner, Place, Temporary},
-        map, scatter_segments,
+        map::elementwise,
+        movement::scatter_segments,
         window::Windows,
     },
 };
@@ -105,7 +106,7 @@ fn rounded_last(windows: Windows<'_>) -> Result<Dispatches> {
             outputs: vec![1],
         };
         let map = Kernel::map(kernel.space.clone(), [layout.clone()], program.clone());
-        map::in_windows(&map, &program, &Aliases::from_elem(None, 1), capabilities)
+        elementwise::in_windows(&map, &program, &Aliases::from_elem(None, 1), capabilities)
     };
     let mut sums = kernel.clone();
     sums.operands[0] = Operand::new(dtype.register(), Layout::contiguous(kernel.space.clone()));

@@ -18,9 +18,9 @@ use crate::{
         storage::Elements,
     },
     kernels::{
-        arg_sort,
         by_index::{Along, fours, index_functions},
         cut::PIECE_TEMPORARIES,
+        sort::arg_sort,
     },
 };
 

@@ -1,5 +1,5 @@
 //! Contractions: batched matrix products and other sums of products over lists of axes, such as
-//! convolutions over sliding windows (`product.rs`). This module chooses the form: the direct one, where
+//! convolutions over sliding windows (`matrices.rs`). This module chooses the form: the direct one, where
 //! each invocation keeps a block of results in registers, tiles in workgroup memory (`tile.rs`), tiles on
 //! matrix units (`matrix.rs`), or a kernel for few rows (`few_rows.rs`). All but the direct form cut k into
 //! parts if there are few workgroups (`parts.rs`).
@@ -23,14 +23,16 @@ use crate::{
     },
     kernels::{
         cut::{Cut, Inner, Parts, Place, Temporary},
-        epilogue::{self, Store},
-        few_rows::{self, FewRows},
-        matrix::{self, Grid},
-        parts::Split,
-        product::{Dense, Product, Side},
-        reduce::{self, Reduce},
-        staging::Staging,
-        tile::{self, Dots, Tile},
+        fold::reduce::{self, Reduce},
+        product::{
+            epilogue::{self, Store},
+            few_rows::{self, FewRows},
+            matrices::{Dense, Product, Side},
+            matrix::{self, Grid},
+            parts::Split,
+            staging::Staging,
+            tile::{self, Dots, Tile},
+        },
     },
 };
 

@@ -27,9 +27,11 @@ use crate::{
     kernels::{
         by_index,
         cut::{Cut, Place},
-        fold::{Fold, combined, loop_steps, mean},
-        frame::Frames,
-        rows_held::{Held, Row},
+        fold::{
+            accumulate::{Fold, combined, loop_steps, mean},
+            rows_held::{Held, Row},
+        },
+        map::frame::Frames,
     },
 };
 

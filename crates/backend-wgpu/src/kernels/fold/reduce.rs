@@ -22,8 +22,10 @@ use crate::{
     kernels::{
         by_index,
         cut::{Cut, Inner, Parts, Place},
-        fold::{Fold, combined, loop_steps, mean},
-        group::{Division, GROUP_INVOCATIONS, Group},
+        fold::{
+            accumulate::{Fold, combined, loop_steps, mean},
+            group::{Division, GROUP_INVOCATIONS, Group},
+        },
     },
 };
 
