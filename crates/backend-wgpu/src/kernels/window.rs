@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Layout, Result, collapse,
+    DType, Error, Kernel, Layout, Result,
     kernel::{Operand, Output},
 };
 
@@ -21,7 +21,9 @@ use crate::{
         dtypes::storage_size,
     },
     kernels::{
-        blocks::{MAX_PIECES, align, copies, refused, room, shifted, widest, window},
+        blocks::{
+            Bound, MAX_PIECES, align, bind_at, copies, operand_window, rebind, refused, room, starts, widest,
+        },
         cut::{Aliases, Cut, PIECE_TEMPORARIES, Parts, Place},
     },
 };
@@ -49,15 +51,6 @@ enum Next {
     Parts(Vec<Kernel>),
     /// It is cut along this axis.
     Cut(usize),
-}
-
-/// The bindings of a kernel's operands: the resource, and the byte offset at which the binding starts.
-type Bound = SmallVec<[(Resource, u64); 4]>;
-
-/// Whether a layout is contiguous.
-fn is_run(layout: &Layout) -> bool {
-    let merged = collapse(layout.shape(), &[layout.strides()]);
-    merged.shape.is_empty() || merged.strides[0][..] == [1]
 }
 
 impl Windows<'_> {
@@ -105,11 +98,7 @@ impl Windows<'_> {
 
     /// The start of the window over an operand, in elements; None if it does not fit one window.
     fn window(&self, operand: &Operand) -> Option<usize> {
-        if let Some(format) = &operand.format {
-            let bytes = operand.reach().span().1 as f64 * format.bits_per_element() / 8.0;
-            return (bytes <= self.capabilities.binding_bytes as f64).then_some(0);
-        }
-        window(&operand.reach(), operand.dtype, self.capabilities)
+        operand_window(operand, self.capabilities)
     }
 
     /// The operands of a kernel that do not fit a window, except one that is already in the output.
@@ -379,30 +368,5 @@ impl Windows<'_> {
             },
         };
         refused(kernel, dtype, elements, self.capabilities)
-    }
-}
-
-/// Whether bindings of a kernel's outputs can start at all of these places.
-fn starts(kernel: &Kernel, goals: &[Layout]) -> bool {
-    let fits = |(goal, output): (&Layout, &Output)| {
-        is_run(goal) && goal.offset().is_multiple_of(align(output.dtype))
-    };
-    goals.iter().zip(&kernel.outputs).all(fits)
-}
-
-/// Makes the layout of operand `k` relative to element `start`, at which its binding starts.
-fn bind_at(k: usize, operand: &mut Operand, start: usize) -> (Resource, u64) {
-    operand.layout = shifted(&operand.layout, start);
-    (Resource::Input(k), (start * storage_size(operand.dtype)) as u64)
-}
-
-/// Moves the operands of dispatches to the places at which they are bound.
-fn rebind(made: &mut Dispatches, bound: &Bound) {
-    for binding in made.bindings() {
-        if let Resource::Input(k) = binding.resource
-            && let Some(&(resource, start)) = bound.get(k)
-        {
-            (binding.resource, binding.start) = (resource, start);
-        }
     }
 }
