@@ -15,7 +15,7 @@
 //! | `registry`, `backend` | the process's devices, the `Backend` contract |
 //! | `profile`, `counts` | times of kernels, and counted work |
 //! | `tuning` | measured variants of matrix products |
-//! | `kernels` | a room for each kind of body; `native`: operations as data; `window`: larger than a binding |
+//! | `kernels` | a room for each kind of body; `native`: operations as data; `window`: large operands |
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | dispatches, and the writer of their WGSL |
 //! | `platform` | differences between systems: clocks, and whether a thread can wait |

@@ -1,5 +1,5 @@
 //! An open device: adapters, memory, pipelines, command batches, reads, timestamps and failures. `gpu.rs`
-//! defines the device from the parts in the other files; `launch` is what it does with kernels.
+//! defines the device from the parts in the other files; `launch` is its work on kernels.
 
 pub(crate) mod adapter;
 pub(crate) mod bind_groups;

@@ -16,7 +16,7 @@ use crate::codegen::{
 /// For each input, the output whose buffer it shares, if there is one.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
 
-/// The temporaries that a piece may have. Those of copies of its operands follow.
+/// The temporaries that a piece may have. Temporaries with copies of its operands follow.
 pub(crate) const PIECE_TEMPORARIES: usize = 11;
 
 /// How kernels of one body are cut. A *piece* is the kernel over some positions along axes that the outputs

@@ -5,8 +5,8 @@
 //! operand of the piece is within one binding, which may start anywhere in the buffer, or is small enough
 //! to be copied to contiguous memory first. The results of a piece are written to their place in the
 //! output: directly if that is one run at which a binding may start, else through a temporary. Along a
-//! reduced, searched or indexed axis a kernel has *parts*, whose results are combined. What depends on the
-//! body is asked of its [`Cut`].
+//! reduced, searched or indexed axis a kernel has *parts*, whose results are combined. The
+//! body answers the other questions ([`Cut`]).
 
 use smallvec::SmallVec;
 use tensor_core::{

@@ -1,4 +1,4 @@
-//! What an open device does with kernels. Each file adds functions to the device.
+//! The work of an open device on kernels. Each file adds functions to the device.
 //!
 //! | file | contents |
 //! |---|---|
