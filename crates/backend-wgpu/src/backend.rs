@@ -23,9 +23,13 @@ use crate::{
         compiled::CompiledKernel,
         faults::lock,
         gpu::Gpu,
-        pipeline::{assemble, create_together},
+        launch::pipeline::{assemble, create_together},
     },
-    kernels::{custom, map::Aliases, native, window},
+    kernels::{
+        body,
+        cut::Aliases,
+        native::{self, custom},
+    },
     platform::CAN_WAIT,
     tuning::Tuning,
 };
@@ -66,7 +70,7 @@ fn generated(
     if let Some(dtype) = elsewhere {
         return Err(capabilities.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
     }
-    let mut made = window::dispatches(kernel, aliases, capabilities)?;
+    let mut made = body::dispatches(kernel, aliases, capabilities)?;
     if silent {
         made.silence();
     }
@@ -239,7 +243,7 @@ impl Backend for WgpuBackend {
             let fits = |d: &Dispatch| d.params.len() * 4 <= capabilities.immediate_bytes as usize;
             made.list.iter().filter(|d| d.workgroups > 0).map(|d| d.text(fits(d))).collect()
         };
-        window::dispatches(kernel, &aliases, capabilities).map(texts).unwrap_or_default()
+        body::dispatches(kernel, &aliases, capabilities).map(texts).unwrap_or_default()
     }
 
     fn empty_cache(&self) {

@@ -15,7 +15,7 @@
 //! | `registry`, `backend` | the process's devices, the `Backend` contract |
 //! | `profile`, `counts` | times of kernels, and counted work |
 //! | `tuning` | measured variants of matrix products |
-//! | `kernels` | a file for each body; `native`: operations as data; `window`: larger than a binding |
+//! | `kernels` | a room for each kind of body; `native`: operations as data; `window`: large operands |
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | dispatches, and the writer of their WGSL |
 //! | `platform` | differences between systems: clocks, and whether a thread can wait |
@@ -45,9 +45,9 @@ pub use counts::{Counts, counted};
 #[doc(hidden)]
 pub use device::options::Forced;
 pub use device::{counter::KernelCount, options::Options, profiler::KernelTime};
-pub use kernels::custom::{WgslKernel, WgslProgram};
 #[doc(hidden)]
 pub use kernels::native::NATIVE_KERNELS;
+pub use kernels::native::custom::{WgslKernel, WgslProgram};
 pub use profile::profile;
 pub use registry::{
     MOST_LOGICAL, WgpuDevices, adapters, adapters_async, destroy, logical, logical_async, open, open_async,

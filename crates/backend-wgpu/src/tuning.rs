@@ -10,8 +10,8 @@ use tensor_core::{Launch, Result};
 
 use crate::{
     codegen::capabilities::{Capabilities, Form, ProductVariant},
-    device::{disk_cache::Kept, faults::lock, gpu::Gpu, pipeline::assemble},
-    kernels::{contract, map::Aliases, window},
+    device::{disk_cache::Kept, faults::lock, gpu::Gpu, launch::pipeline::assemble},
+    kernels::{body, cut::Aliases, product::contract},
     platform::Instant,
 };
 
@@ -135,7 +135,7 @@ fn time(
     slowest: Duration,
 ) -> Result<Option<Duration>> {
     let made =
-        window::dispatches(launch.kernel, &Aliases::new(), capabilities).and_then(|made| assemble(gpu, made));
+        body::dispatches(launch.kernel, &Aliases::new(), capabilities).and_then(|made| assemble(gpu, made));
     let Ok(compiled) = made else {
         // A lost device refuses everything.
         return gpu.faults.alive(gpu.name()).map(|()| None);

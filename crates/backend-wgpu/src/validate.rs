@@ -12,7 +12,7 @@ use tensor_core::{
 
 use crate::{
     codegen::capabilities::{Capabilities, Form, MatrixUnits},
-    kernels::map::Aliases,
+    kernels::cut::Aliases,
 };
 
 #[path = "../../../shaders/tests/compilers/mod.rs"]
@@ -71,7 +71,7 @@ fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     let tiled = capabilities(false);
     let least = Capabilities { workgroup_bytes: LEAST_WORKGROUP_BYTES, ..tiled.clone() };
     let texts = |capabilities| {
-        crate::kernels::window::dispatches(kernel, aliases, capabilities)
+        crate::kernels::body::dispatches(kernel, aliases, capabilities)
             .map_or_else(|_| Vec::new(), |made| made.list.iter().map(|d| d.text(true)).collect())
     };
     let mut all = vec![capabilities(true), tiled];
@@ -92,7 +92,7 @@ fn workgroup_bytes(module: &naga::Module) -> usize {
 
 fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities) -> usize {
     let mut count = 0;
-    let Ok(made) = crate::kernels::window::dispatches(kernel, aliases, capabilities) else { return 0 };
+    let Ok(made) = crate::kernels::body::dispatches(kernel, aliases, capabilities) else { return 0 };
     for one in made.list {
         for immediates in [true, false] {
             let source = one.text(immediates);
@@ -125,7 +125,7 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 /// Validates every variant of a product, not only the one that the table or autotuning would choose.
 fn validate_variants(kernel: &Kernel) -> usize {
     let capabilities = Capabilities { direct: true, ..capabilities(false) };
-    let variants = crate::kernels::contract::variants(kernel, Form::Auto, &capabilities);
+    let variants = crate::kernels::product::contract::variants(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
     assert_eq!(variants.len() >= 2, several, "{kernel:?}: {variants:?}");
     variants
@@ -377,7 +377,7 @@ fn products_on_matrix_units() {
                         );
                     }
                     for kernel in &kernels {
-                        let made = crate::kernels::window::dispatches(kernel, &Aliases::new(), &capabilities);
+                        let made = crate::kernels::body::dispatches(kernel, &Aliases::new(), &capabilities);
                         let text: String =
                             made.iter().flat_map(|made| &made.list).map(|d| d.text(true)).collect();
                         assert!(text.contains("multiply_add("), "{units:?}: {text}");
@@ -394,7 +394,7 @@ fn products_on_matrix_units() {
         // Other dtypes, few rows and vectors have other kernels.
         for (dtype, m) in [(DType::F32, 64), (DType::BF16, 64), (DType::F16, 8), (DType::F16, 1)] {
             let kernel = Kernel::matmul(dtype, &Layout::contiguous([m, 32]), &Layout::contiguous([32, 64]));
-            let made = crate::kernels::window::dispatches(&kernel, &Aliases::new(), &capabilities);
+            let made = crate::kernels::body::dispatches(&kernel, &Aliases::new(), &capabilities);
             let text: String = made.iter().flat_map(|made| &made.list).map(|d| d.text(true)).collect();
             assert!(!text.is_empty() && !text.contains("multiply_add("), "{text}");
         }
@@ -402,7 +402,7 @@ fn products_on_matrix_units() {
     assert!(count > 200, "{count}");
     // Subgroups that cannot share a tile, and too little workgroup memory.
     for (units, bytes) in [(cooperative(16, [4, 4]), 48 << 10), (cooperative(16, [32, 32]), 8 << 10)] {
-        assert!(crate::kernels::matrix::Grid::new(units, bytes).is_none());
+        assert!(crate::kernels::product::matrix::Grid::new(units, bytes).is_none());
     }
 }
 
@@ -493,7 +493,7 @@ fn row_kernels_of_other_shapes_are_few_texts() {
     for direct in [true, false] {
         let text = |shape: [usize; 2]| {
             let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);
-            let made = crate::kernels::window::dispatches(
+            let made = crate::kernels::body::dispatches(
                 &kernel,
                 &Aliases::from_elem(None, 2),
                 &capabilities(direct),
@@ -525,7 +525,7 @@ fn row_kernels_of_other_shapes_are_few_texts() {
 fn packed_elements_take_no_more_dispatches() {
     let count = |kernel: &Kernel, direct: bool| {
         let aliases = Aliases::from_elem(None, kernel.operands.len());
-        let made = crate::kernels::window::dispatches(kernel, &aliases, &capabilities(direct));
+        let made = crate::kernels::body::dispatches(kernel, &aliases, &capabilities(direct));
         made.map(|made| made.list.iter().filter(|d| d.workgroups > 0).count()).ok()
     };
     let kernels = |dtype: DType| {

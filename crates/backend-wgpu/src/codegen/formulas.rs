@@ -467,6 +467,11 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     }
 }
 
+/// Whether results of a program depend on the flat position.
+pub(crate) fn is_positional(program: &Program) -> bool {
+    program.instrs.iter().any(|instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. }))
+}
+
 /// The most loop iterations of one invocation in a program: software adapters limit the iterations of an
 /// invocation.
 pub(crate) fn rounds(program: &Program) -> usize {

@@ -1,5 +1,5 @@
 //! An open device: adapters, memory, pipelines, command batches, reads, timestamps and failures. `gpu.rs`
-//! defines the device; each other file adds one of these in its own `impl`.
+//! defines the device from the parts in the other files; `launch` is its work on kernels.
 
 pub(crate) mod adapter;
 pub(crate) mod bind_groups;
@@ -11,14 +11,10 @@ pub(crate) mod faults;
 pub(crate) mod first_use;
 pub(crate) mod gpu;
 pub(crate) mod instance;
+pub(crate) mod launch;
 pub(crate) mod options;
-pub(crate) mod pipeline;
 pub(crate) mod pool;
 pub(crate) mod profiler;
-pub(crate) mod read_back;
-pub(crate) mod record;
 pub(crate) mod shader_module;
 pub(crate) mod stream;
-pub(crate) mod timing;
-pub(crate) mod trace;
 pub(crate) mod waiting;

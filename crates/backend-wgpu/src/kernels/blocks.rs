@@ -1,6 +1,11 @@
-//! The part of a buffer that one binding covers (a window), and copies between buffers that are larger.
+//! The part of a buffer that one binding covers (a window): where it starts, the bindings of operands there,
+//! and copies between buffers that are larger.
 
-use tensor_core::{DType, Layout};
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Error, Kernel, Layout, collapse,
+    kernel::{Operand, Output},
+};
 
 use crate::{
     codegen::{
@@ -33,9 +38,29 @@ pub(crate) fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities)
         .find(|&start| high - start <= room(dtype, capabilities))
 }
 
+/// The start of the window over an operand, in elements; None if the operand does not fit one window.
+pub(crate) fn operand_window(operand: &Operand, capabilities: &Capabilities) -> Option<usize> {
+    if let Some(format) = &operand.format {
+        let bytes = operand.reach().span().1 as f64 * format.bits_per_element() / 8.0;
+        return (bytes <= capabilities.binding_bytes as f64).then_some(0);
+    }
+    window(&operand.reach(), operand.dtype, capabilities)
+}
+
 /// The same elements in a buffer that starts `start` elements later.
 pub(crate) fn shifted(layout: &Layout, start: usize) -> Layout {
     Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
+}
+
+/// The error for a kernel that would need too many windows over `elements` of a dtype, or cannot be cut.
+pub(crate) fn refused(kernel: &Kernel, dtype: DType, elements: usize, capabilities: &Capabilities) -> Error {
+    let hint = format!(
+        "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
+         this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
+        elements * storage_size(dtype),
+        capabilities.binding_bytes
+    );
+    capabilities.unsupported(kernel.name(), dtype, &hint)
 }
 
 /// The axis with more than one position over which a layout spans the most memory.
@@ -84,4 +109,38 @@ pub(crate) fn copies(
         }
     }
     Some(out)
+}
+
+/// The bindings of a kernel's operands: the resource, and the byte offset at which the binding starts.
+pub(crate) type Bound = SmallVec<[(Resource, u64); 4]>;
+
+/// Whether a layout is contiguous.
+fn is_run(layout: &Layout) -> bool {
+    let merged = collapse(layout.shape(), &[layout.strides()]);
+    merged.shape.is_empty() || merged.strides[0][..] == [1]
+}
+
+/// Whether bindings of a kernel's outputs can start at all of these places.
+pub(crate) fn starts(kernel: &Kernel, goals: &[Layout]) -> bool {
+    let fits = |(goal, output): (&Layout, &Output)| {
+        is_run(goal) && goal.offset().is_multiple_of(align(output.dtype))
+    };
+    goals.iter().zip(&kernel.outputs).all(fits)
+}
+
+/// Makes the layout of operand `k` relative to element `start`, at which its binding starts.
+pub(crate) fn bind_at(k: usize, operand: &mut Operand, start: usize) -> (Resource, u64) {
+    operand.layout = shifted(&operand.layout, start);
+    (Resource::Input(k), (start * storage_size(operand.dtype)) as u64)
+}
+
+/// Moves the operands of dispatches to the places at which they are bound.
+pub(crate) fn rebind(made: &mut Dispatches, bound: &Bound) {
+    for binding in made.bindings() {
+        if let Resource::Input(k) = binding.resource
+            && let Some(&(resource, start)) = bound.get(k)
+        {
+            (binding.resource, binding.start) = (resource, start);
+        }
+    }
 }

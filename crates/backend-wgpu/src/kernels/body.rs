@@ -1,4 +1,4 @@
-//! Generates the dispatches of a kernel's body.
+//! The dispatches of a kernel, by its body.
 
 use tensor_core::{
     Result,
@@ -6,49 +6,54 @@ use tensor_core::{
 };
 
 use crate::{
-    codegen::{capabilities::Capabilities, dispatch::Dispatches},
+    codegen::{blocks::text as blocks_text, capabilities::Capabilities, dispatch::Dispatches},
     kernels::{
-        arg_reduce::{self, Search},
-        arg_sort,
-        by_index::Along,
-        contract, cumulative, gather,
-        map::{self, Aliases},
-        reduce::{self, Reduce},
-        rows, scatter,
+        cut::{Aliases, Cut},
+        fold::{arg_reduce::ArgReduce, reduce::Reduce, rows::Rows},
+        map::elementwise,
+        movement::{
+            gather::Gather,
+            regions,
+            scatter::{self, Scatter},
+        },
+        native::custom,
+        product::contract::Contract,
+        scan::cumulative::Cumulative,
+        sort::arg_sort::ArgSort,
+        window::Windows,
     },
 };
 
-/// The dispatches of a kernel whose operands fit one binding each. For a piece of a larger kernel, `first`
-/// is the flat index of its first output element, and `along` is its slice of the indexed axis.
+/// The dispatches of a kernel, in as many pieces as its operands need.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     aliases: &Aliases,
-    first: usize,
-    along: Along,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    match &kernel.body {
-        Body::Map(program) => map::dispatches(kernel, program, aliases, first, capabilities),
-        Body::Reduce { op, program } => reduce::dispatches(Reduce { kernel, op: *op, program }, capabilities),
-        Body::Rows { row_axes, program } => rows::dispatches(kernel, *row_axes, program, first, capabilities),
-        Body::ArgReduce { op, axis } => {
-            Ok(arg_reduce::dispatches(Search::new(kernel, *op, *axis), capabilities))
+    for operand in &kernel.operands {
+        if let Some(format) = &operand.format
+            && blocks_text(format.as_ref()).is_none()
+        {
+            let hint = format!(
+                "blocks of {format} have no WGSL; implement BlockFormat::wgsl, or call .dequantize() on the cpu"
+            );
+            return Err(capabilities.unsupported(kernel.name(), operand.dtype, &hint));
         }
-        Body::Cumulative { op, axis, reverse } => {
-            cumulative::dispatches(kernel, *op, *axis, *reverse, capabilities)
-        }
-        Body::ArgSort { axis, descending } => {
-            Ok(arg_sort::dispatches(kernel, *axis, *descending, capabilities))
-        }
-        Body::Contract(_) => contract::dispatches(kernel, capabilities),
-        Body::Gather { .. } => match gather::decoding(kernel, along) {
-            Some((map, program)) => {
-                map::dispatches(&map, &program, &Aliases::from_elem(None, 2), first, capabilities)
-            }
-            None => Ok(gather::dispatch(kernel, along, capabilities).into()),
-        },
-        Body::Scatter { op, .. } => scatter::dispatches(kernel, *op, along, capabilities),
-        // `window.rs` generates these.
-        Body::Copy { .. } | Body::Custom(_) => Ok(Dispatches::default()),
     }
+    let cut: &dyn Cut = match &kernel.body {
+        Body::Map(program) => return elementwise::in_windows(kernel, program, aliases, capabilities),
+        &Body::Scatter { op, axis } => {
+            return scatter::in_windows(kernel, Scatter { op, axis }, aliases, capabilities);
+        }
+        Body::Copy { fill, regions } => return regions::dispatches(kernel, *fill, regions, capabilities),
+        Body::Custom(custom) => return custom::dispatches(kernel, custom.as_ref(), capabilities),
+        &Body::Reduce { op, ref program } => &Reduce { op, program },
+        &Body::Rows { row_axes, ref program } => &Rows { row_axes, program },
+        &Body::ArgReduce { op, axis } => &ArgReduce { op, axis },
+        &Body::Cumulative { op, axis, reverse } => &Cumulative { op, axis, reverse },
+        &Body::ArgSort { axis, descending } => &ArgSort { axis, descending },
+        Body::Contract(epilogue) => &Contract { has_epilogue: epilogue.is_some() },
+        &Body::Gather { axis } => &Gather { axis },
+    };
+    Windows { kernel, cut, aliases, capabilities }.dispatches()
 }

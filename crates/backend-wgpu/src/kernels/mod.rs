@@ -1,36 +1,28 @@
-//! The kernels as dispatches, one file for each body. `window.rs` cuts kernels that are larger than a
-//! binding into pieces and passes each piece to `body.rs`.
+//! The kernels as dispatches, in rooms that the CPU's backend has too, and what the rooms share.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `body` | the dispatches of any kernel, by its body |
+//! | `map`, `fold`, `scan`, `sort`, `product`, `movement` | the kernels of each kind of body |
+//! | `native` | operations as data: Taper's own, and those of other crates |
+//! | `window` | kernels that are larger than a binding, in pieces |
+//! | `cut` | what `window` asks about a body |
+//! | `blocks` | the parts of a buffer that bindings show, and copies between larger buffers |
+//! | `copy` | strided copies and fills |
+//! | `by_index` | the reads of an index, and reports of bad ones |
+//!
+//! Each file uses only those below it in this table, and rooms only rooms before them.
 
-pub(crate) mod arg_reduce;
-pub(crate) mod arg_sort;
 pub(crate) mod blocks;
 pub(crate) mod body;
 pub(crate) mod by_index;
-pub(crate) mod contract;
 pub(crate) mod copy;
-pub(crate) mod cumulative;
-pub(crate) mod custom;
-pub(crate) mod epilogue;
-pub(crate) mod few_rows;
+pub(crate) mod cut;
 pub(crate) mod fold;
-mod frame;
-pub(crate) mod gather;
-pub(crate) mod group;
 pub(crate) mod map;
-pub(crate) mod matrix;
-pub(crate) mod merge_sort;
+pub(crate) mod movement;
 pub(crate) mod native;
-pub(crate) mod parts;
 pub(crate) mod product;
-pub(crate) mod radix_sort;
-pub(crate) mod reduce;
-pub(crate) mod regions;
-pub(crate) mod rows;
-pub(crate) mod rows_held;
-pub(crate) mod scatter;
-pub(crate) mod scatter_segments;
-pub(crate) mod select;
-pub(crate) mod sort_keys;
-pub(crate) mod staging;
-pub(crate) mod tile;
+pub(crate) mod scan;
+pub(crate) mod sort;
 pub(crate) mod window;

@@ -5,94 +5,36 @@
 //! operand of the piece is within one binding, which may start anywhere in the buffer, or is small enough
 //! to be copied to contiguous memory first. The results of a piece are written to their place in the
 //! output: directly if that is one run at which a binding may start, else through a temporary. Along a
-//! reduced, searched or indexed axis a kernel has *parts*, whose results are combined.
+//! reduced, searched or indexed axis a kernel has *parts*, whose results are combined. The
+//! body answers the other questions ([`Cut`]).
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Layout, ReduceOp, Result, ScatterOp, Shape, collapse,
-    kernel::{Body, Instr, Operand, Output, Program},
+    DType, Error, Kernel, Layout, Result,
+    kernel::{Operand, Output},
 };
 
 use crate::{
     codegen::{
-        blocks::text as blocks_text,
         capabilities::Capabilities,
-        dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::{storage_size, unpacked},
+        dispatch::{Dispatches, Resource},
+        dtypes::storage_size,
     },
     kernels::{
-        arg_reduce::{self, Search},
-        blocks::{MAX_PIECES, align, copies, room, shifted, widest, window},
-        body,
-        by_index::Along,
-        contract, copy, custom, epilogue, gather,
-        map::Aliases,
-        reduce::{self, Reduce},
-        regions as boxes,
-        scatter::{self, Form},
-        scatter_segments,
+        blocks::{
+            Bound, MAX_PIECES, align, bind_at, copies, operand_window, rebind, refused, room, starts, widest,
+        },
+        cut::{Aliases, Cut, PIECE_TEMPORARIES, Parts, Place},
     },
 };
 
-/// The dispatches of a kernel, in as many pieces as its operands need.
-pub(crate) fn dispatches(
-    kernel: &Kernel,
-    aliases: &Aliases,
-    capabilities: &Capabilities,
-) -> Result<Dispatches> {
-    let merged = merged(kernel);
-    let kernel = merged.as_ref().unwrap_or(kernel);
-    for operand in &kernel.operands {
-        if let Some(format) = &operand.format
-            && blocks_text(format.as_ref()).is_none()
-        {
-            let hint = format!(
-                "blocks of {format} have no WGSL; implement BlockFormat::wgsl, or call .dequantize() on the cpu"
-            );
-            return Err(capabilities.unsupported(kernel.name(), operand.dtype, &hint));
-        }
-    }
-    let whole = Whole { kernel, aliases, capabilities };
-    if let Body::Copy { fill, regions } = &kernel.body {
-        return whole.copy(*fill, regions);
-    }
-    if let Body::Custom(custom) = &kernel.body {
-        return custom::dispatches(kernel, custom.as_ref(), capabilities);
-    }
-    let mut out = Dispatches::default();
-    if let Body::Scatter { .. } = kernel.body {
-        if let Some(made) = whole.summed_apart()? {
-            return Ok(made);
-        }
-        // The base is copied to the output, and the source is added there.
-        let goal = Layout::contiguous(kernel.space.clone());
-        out.append(whole.copied(0, &kernel.operands[0].layout, &goal)?);
-    }
-    out.append(whole.pieces()?);
-    Ok(out)
-}
-/// A map with merged axes: fewer and longer axes need fewer pieces.
-fn merged(kernel: &Kernel) -> Option<Kernel> {
-    // A frame is around axes that must stay apart.
-    let (Body::Map(program), false) = (&kernel.body, kernel.is_framed()) else { return None };
-    let layouts = kernel.layouts();
-    let strides: SmallVec<[&[isize]; 8]> = layouts.iter().map(Layout::strides).collect();
-    let merged = collapse(&kernel.space, &strides);
-    let space = Shape::from(&merged.shape[..]);
-    let over = layouts.iter().zip(&merged.strides);
-    let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
-    let indexed = kernel.operands.iter().map(|operand| operand.indexed);
-    let mut merged = Kernel::map(space, layouts, program.clone()).with_indexed(indexed);
-    for (operand, own) in merged.operands.iter_mut().zip(&kernel.operands) {
-        operand.format.clone_from(&own.format);
-    }
-    Some(merged)
-}
-
-struct Whole<'a> {
-    kernel: &'a Kernel,
-    aliases: &'a Aliases,
-    capabilities: &'a Capabilities,
+/// A kernel of any size, and what its dispatches depend on.
+#[derive(Clone, Copy)]
+pub(crate) struct Windows<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) cut: &'a dyn Cut,
+    pub(crate) aliases: &'a Aliases,
+    pub(crate) capabilities: &'a Capabilities,
 }
 
 /// A piece of a kernel along axes of its space, with its start along each axis.
@@ -111,89 +53,9 @@ enum Next {
     Cut(usize),
 }
 
-/// The bindings of a kernel's operands: the resource, and the byte offset at which the binding starts.
-type Bound = SmallVec<[(Resource, u64); 4]>;
-
-/// Whether a layout is contiguous.
-fn is_run(layout: &Layout) -> bool {
-    let merged = collapse(layout.shape(), &[layout.strides()]);
-    merged.shape.is_empty() || merged.strides[0][..] == [1]
-}
-
-/// The axes along which a kernel has parts: axes that its result does not have, or that its result indexes.
-struct Inner {
-    axes: SmallVec<[usize; 5]>,
-    /// The operands that are split, if the others do not have the axis.
-    operands: Option<std::ops::Range<usize>>,
-    /// The loop iterations of one invocation along these axes, if the kernel does not share them between
-    /// invocations.
-    rounds: usize,
-}
-
-impl Inner {
-    fn of(kernel: &Kernel) -> Inner {
-        let inner = |axes, operands, rounds| Inner { axes, operands, rounds };
-        let along = |axis| SmallVec::from_slice(&[axis]);
-        if let Body::Reduce { .. } = kernel.body {
-            inner(kernel.reduced_axes(), None, 0)
-        } else if let Body::Contract(_) = kernel.body {
-            let axes = kernel.reduced_axes();
-            let rounds = axes.iter().map(|&axis| kernel.space[axis]).product();
-            inner(axes, None, rounds)
-        } else if let Body::ArgReduce { axis, .. } | Body::Gather { axis } = kernel.body {
-            inner(along(axis), Some(0..1), 0)
-        } else if let Body::Scatter { op, axis } = kernel.body {
-            // Replacing needs no loop.
-            let rounds = op.binary().map_or(0, |_| kernel.operands[2].layout.shape()[axis]);
-            inner(along(axis), Some(1..3), rounds)
-        } else {
-            inner(SmallVec::new(), None, 0)
-        }
-    }
-
-    /// The size of an axis.
-    fn size(&self, kernel: &Kernel, axis: usize) -> usize {
-        let own = |of: &std::ops::Range<usize>| kernel.operands[of.start].layout.shape()[axis];
-        self.operands.as_ref().map_or(kernel.space[axis], own)
-    }
-
-    /// The part of a kernel over some positions along an axis.
-    fn part(&self, kernel: &Kernel, axis: usize, start: usize, len: usize) -> Option<Kernel> {
-        let Some(operands) = &self.operands else { return kernel.narrow(axis, start, len) };
-        let mut part = kernel.clone();
-        for operand in &mut part.operands[operands.clone()] {
-            operand.layout = operand.layout.slice(axis, start, len, 1);
-        }
-        Some(part)
-    }
-}
-
-/// The largest temporary of a kernel, if it may be larger than its output: its dtype and elements, and the
-/// axis along which a cut makes it smaller, unless that is the first axis that can be cut.
-fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
-    let operand = kernel.operands.first()?;
-    if let Body::ArgSort { .. } = kernel.body {
-        // The keys: even if the input is a single repeated element, or the output has only a few.
-        Some((unpacked(operand.dtype), kernel.space.numel(), None))
-    } else if let Body::Scatter { op: ScatterOp::Replace, axis } = kernel.body {
-        Some((DType::U32, scatter::turns(kernel, axis).numel(), Some(axis)))
-    } else if let Body::Contract(Some(_)) = kernel.body {
-        // The sums, which the epilogue reads from memory.
-        Some((operand.dtype.register(), kernel.outputs[0].shape.numel(), None))
-    } else {
-        None
-    }
-}
-
-/// Whether a kernel's results depend on the flat position.
-fn is_positional(kernel: &Kernel) -> bool {
-    let depends = |instr: &Instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. });
-    kernel.body.program().is_some_and(|program| program.instrs.iter().any(depends))
-}
-
-impl Whole<'_> {
-    /// The dispatches of the whole kernel, in pieces.
-    fn pieces(&self) -> Result<Dispatches> {
+impl Windows<'_> {
+    /// The dispatches of the kernel, in as many pieces as its operands need.
+    pub(crate) fn dispatches(&self) -> Result<Dispatches> {
         let mut out = Dispatches::default();
         let origin = SmallVec::from_elem(0, self.kernel.space.rank());
         let mut open = vec![Piece { kernel: self.kernel.clone(), origin }];
@@ -203,7 +65,7 @@ impl Whole<'_> {
             done += usize::from(!matches!(next, Next::Cut(_)));
             match next {
                 Next::Whole => out.append(self.piece(piece)?),
-                Next::Parts(parts) => out.append(self.parts(piece, parts)?),
+                Next::Parts(parts) => out.append(self.parts(&piece, parts)?),
                 // The earlier half is popped from the stack first.
                 Next::Cut(axis) if done + open.len() < MAX_PIECES => {
                     let halves = self.halves(&piece, axis).ok_or_else(|| self.refused(&piece.kernel))?;
@@ -215,49 +77,18 @@ impl Whole<'_> {
         Ok(out)
     }
 
-    /// A scatter-add to elements of a half type in the per-line form: sums are stored in f32 and rounded at
-    /// the end.
-    fn summed_apart(&self) -> Result<Option<Dispatches>> {
-        const SUMS: Resource = Resource::Temporary(0);
-        let (kernel, capabilities) = (self.kernel, self.capabilities);
-        let (dtype, numel) = (kernel.outputs[0].dtype, kernel.space.numel());
-        let Body::Scatter { op: ScatterOp::Add, axis } = kernel.body else { return Ok(None) };
-        if !dtype.is_reduced_float() || numel == 0 || kernel.operands[2].layout.numel() == 0 {
-            return Ok(None);
-        }
-        if matches!(self.next(kernel)?, Next::Whole)
-            && scatter::form(kernel, axis, capabilities) != Form::Lines
-        {
-            return Ok(None);
-        }
-        let apart = Aliases::from_elem(None, 1);
-        let cast = |layout: &Layout, from: DType, to: DType| {
-            let program = Program {
-                instrs: vec![Instr::Load(0), Instr::Cast(0)],
-                dtypes: vec![from, to],
-                inputs: vec![from],
-                scalars: Vec::new(),
-                outputs: vec![1],
-            };
-            dispatches(&Kernel::map(kernel.space.clone(), [layout.clone()], program), &apart, capabilities)
-        };
-        let mut sums = kernel.clone();
-        sums.operands[0] = Operand::new(dtype.register(), Layout::contiguous(kernel.space.clone()));
-        sums.outputs[0].dtype = dtype.register();
-        let unrounded = cast(&kernel.operands[0].layout, dtype, dtype.register())?;
-        let added = Whole { kernel: &sums, ..*self }.pieces()?;
-        let rounded = cast(&sums.operands[0].layout, dtype.register(), dtype)?;
-        let mut out = Dispatches { list: Vec::new(), temporaries: vec![(dtype.register(), numel)] };
-        for (mut made, from, to) in [
-            (unrounded, Resource::Output(0), SUMS),
-            (added, Resource::Output(0), SUMS),
-            (rounded, Resource::Input(0), SUMS),
-        ] {
-            made.shift_temporaries();
-            made.redirect(from, to);
-            out.append(made);
-        }
-        Ok(Some(out))
+    /// Whether the kernel is one piece.
+    pub(crate) fn is_one_piece(&self) -> Result<bool> {
+        Ok(matches!(self.next(self.kernel)?, Next::Whole))
+    }
+
+    /// Copies of operand `k` through `from` to the output through `to`.
+    pub(crate) fn copied(&self, k: usize, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        self.between(k, self.kernel.operands[k].dtype, from, to)
+    }
+
+    fn between(&self, k: usize, dtype: DType, from: &Layout, to: &Layout) -> Result<Dispatches> {
+        copies(k, dtype, from, to, self.capabilities).ok_or_else(|| self.refused(self.kernel))
     }
 
     /// The elements of a dtype that fit one binding.
@@ -267,32 +98,19 @@ impl Whole<'_> {
 
     /// The start of the window over an operand, in elements; None if it does not fit one window.
     fn window(&self, operand: &Operand) -> Option<usize> {
-        if let Some(format) = &operand.format {
-            let bytes = operand.reach().span().1 as f64 * format.bits_per_element() / 8.0;
-            return (bytes <= self.capabilities.binding_bytes as f64).then_some(0);
-        }
-        window(&operand.reach(), operand.dtype, self.capabilities)
+        operand_window(operand, self.capabilities)
     }
 
-    /// Copies of operand `k` through `from` to the output through `to`.
-    fn copied(&self, k: usize, from: &Layout, to: &Layout) -> Result<Dispatches> {
-        self.between(k, self.kernel.operands[k].dtype, from, to)
-    }
-
-    fn between(&self, k: usize, dtype: DType, from: &Layout, to: &Layout) -> Result<Dispatches> {
-        copies(k, dtype, from, to, self.capabilities).ok_or_else(|| self.refused(self.kernel))
-    }
-
-    /// The operands of a kernel that do not fit a window, except a base that is already in the output.
+    /// The operands of a kernel that do not fit a window, except one that is already in the output.
     fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = (usize, &'k Operand)> {
-        let first = usize::from(matches!(kernel.body, Body::Scatter { .. }));
+        let first = usize::from(self.cut.changes_output());
         kernel.operands.iter().enumerate().skip(first).filter(|(_, operand)| self.window(operand).is_none())
     }
 
     /// Whether a kernel can be cut along an axis that it keeps.
     fn cuts(&self, kernel: &Kernel, axis: usize) -> bool {
         // A piece must start at a single flat position.
-        let ordered = !is_positional(kernel) || kernel.space[..axis].iter().all(|&n| n == 1);
+        let ordered = !self.cut.is_positional() || kernel.space[..axis].iter().all(|&n| n == 1);
         let kept = kernel.outputs.iter().all(|output| output.axes.contains(&axis));
         kernel.space[axis] > 1 && ordered && kept && kernel.narrow(axis, 0, 1).is_some()
     }
@@ -306,17 +124,13 @@ impl Whole<'_> {
         if kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
             return cut(axes().next());
         }
-        if let Some((dtype, numel, axis)) = temporary(kernel)
-            && numel > self.room(dtype)
+        if let Some(temporary) = self.cut.temporary(kernel)
+            && temporary.elements > self.room(temporary.dtype)
         {
-            return cut(axis.filter(|&axis| self.cuts(kernel, axis)).or_else(|| axes().next()));
+            return cut(temporary.axis.filter(|&axis| self.cuts(kernel, axis)).or_else(|| axes().next()));
         }
-        let inner = Inner::of(kernel);
+        let inner = self.cut.inner(kernel);
         for (k, operand) in self.wide(kernel) {
-            // A cut of the space does not shorten an operand's own axis of the same number.
-            let own = |axis| {
-                inner.axes.contains(&axis) && inner.operands.as_ref().is_some_and(|of| of.contains(&k))
-            };
             // The axis at whose positions a program reads cannot be cut.
             if operand.indexed.is_some_and(|axis| {
                 axis.size.saturating_sub(1).saturating_mul(axis.stride.unsigned_abs())
@@ -325,7 +139,9 @@ impl Whole<'_> {
                 return Err(self.refused(kernel));
             }
             let axis = widest(&operand.layout, |_| true);
-            if let Some(axis) = axis.filter(|&axis| !own(axis) && self.cuts(kernel, axis)) {
+            // A cut of the space does not shorten an operand's own axis of the same number.
+            if let Some(axis) = axis.filter(|&axis| !inner.is_of_operand(axis, k) && self.cuts(kernel, axis))
+            {
                 return Ok(Next::Cut(axis));
             }
             if let Some(parts) = self.in_parts(kernel) {
@@ -375,15 +191,14 @@ impl Whole<'_> {
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
         let stored =
             self.room(kernel.outputs[0].dtype.register()).min(self.room(kernel.operands[0].dtype.register()));
-        // Gathers and scatters write to the output directly.
-        let most = match matches!(kernel.body, Body::Gather { .. } | Body::Scatter { .. }) {
-            true => MAX_PIECES,
-            false => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
+        let most = match self.cut.inner(kernel).is_joined {
+            true => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
+            false => MAX_PIECES,
         };
         let mut parts = Vec::new();
         let mut open = vec![kernel.clone()];
         while let Some(part) = open.pop() {
-            let (wide, inner) = (self.wide(&part).next(), Inner::of(&part));
+            let (wide, inner) = (self.wide(&part).next(), self.cut.inner(&part));
             let axis = match wide {
                 Some((_, operand)) => widest(&operand.layout, |_| true),
                 None if inner.rounds <= self.capabilities.rounds => {
@@ -404,25 +219,19 @@ impl Whole<'_> {
         Some(parts)
     }
 
-    /// The layout of a piece's output `o` within the output of the whole kernel.
-    fn goal(&self, Piece { kernel, origin }: &Piece, o: usize) -> Layout {
-        let (whole, part) = (&self.kernel.outputs[o], &kernel.outputs[o]);
-        let axes = whole.axes.iter().enumerate();
-        axes.fold(Layout::contiguous(whole.shape.clone()), |layout, (own, &axis)| {
-            layout.slice(own, origin[axis], part.shape[own], 1)
-        })
+    /// The layouts of a piece's outputs within the outputs of the whole kernel.
+    fn goals(&self, Piece { kernel, origin }: &Piece) -> SmallVec<[Layout; 2]> {
+        let goal = |(whole, part): (&Output, &Output)| {
+            let axes = whole.axes.iter().enumerate();
+            axes.fold(Layout::contiguous(whole.shape.clone()), |layout, (own, &axis)| {
+                layout.slice(own, origin[axis], part.shape[own], 1)
+            })
+        };
+        self.kernel.outputs.iter().zip(&kernel.outputs).map(goal).collect()
     }
 
-    /// The slice of the indexed axis that a piece covers.
-    fn along(&self, piece: &Piece) -> Along {
-        let (axis, start, size) = if let Body::Gather { axis } = self.kernel.body {
-            (axis, 0, self.kernel.operands[0].layout.shape()[axis])
-        } else if let Body::Scatter { axis, .. } = self.kernel.body {
-            (axis, piece.origin[axis], self.kernel.space[axis])
-        } else {
-            (0, 0, 0)
-        };
-        Along { axis, start, size }
+    fn place<'a>(&'a self, origin: &'a [usize], aliases: &'a Aliases) -> Place<'a> {
+        Place { whole: self.kernel, origin, aliases, capabilities: self.capabilities }
     }
 
     /// Makes the layouts of a kernel's operands relative to the starts of their bindings. An operand that
@@ -436,17 +245,15 @@ impl Whole<'_> {
     ) -> Result<(Bound, Dispatches)> {
         let (mut bound, mut copies) = (Bound::new(), Dispatches::default());
         for (k, operand) in kernel.operands.iter_mut().enumerate() {
-            let base = k == 0 && matches!(self.kernel.body, Body::Scatter { .. });
-            let size = storage_size(operand.dtype);
+            let in_output = k == 0 && self.cut.changes_output();
             // An operand that shares an output's buffer uses the output's binding.
             let start = match aliases.get(k).copied().flatten() {
                 Some(o) => Some(goals[usize::from(o)].offset()),
-                None if base => Some(0),
+                None if in_output => Some(0),
                 None => self.window(operand),
             };
             if let Some(start) = start {
-                operand.layout = shifted(&operand.layout, start);
-                bound.push((Resource::Input(k), (start * size) as u64));
+                bound.push(bind_at(k, operand, start));
                 continue;
             }
             let together = Layout::contiguous(operand.layout.shape().clone());
@@ -463,23 +270,18 @@ impl Whole<'_> {
 
     /// The dispatches of a piece that is a single kernel.
     fn piece(&self, piece: Piece) -> Result<Dispatches> {
-        let goals: SmallVec<[Layout; 2]> =
-            (0..piece.kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
+        let goals = self.goals(&piece);
         // If a binding cannot start there, the output is written to a temporary, and so shares no buffer
         // with an input.
         let apart = Aliases::from_elem(None, self.aliases.len());
         let aliases = if starts(&piece.kernel, &goals) { self.aliases } else { &apart };
-        let along = self.along(&piece);
-        let steps = self.kernel.space.contiguous_strides();
-        let first = piece.origin.iter().zip(&steps).map(|(&at, step)| at * step.unsigned_abs()).sum();
+        let place = self.place(&piece.origin, aliases);
         let mut kernel = piece.kernel;
-        // No kernel has more temporaries of its own than a scatter by segments.
-        const OWN: usize = scatter_segments::TEMPORARIES;
-        let (bound, copies) = self.bind(&mut kernel, aliases, &goals, OWN)?;
-        let mut made = body::dispatches(&kernel, aliases, first, along, self.capabilities)?;
-        place(&mut made, &bound);
+        let (bound, copies) = self.bind(&mut kernel, aliases, &goals, PIECE_TEMPORARIES)?;
+        let mut made = self.cut.piece(&kernel, place)?;
+        rebind(&mut made, &bound);
         if !copies.list.is_empty() {
-            made.temporaries.resize(OWN, (DType::U32, 0));
+            made.temporaries.resize(PIECE_TEMPORARIES, (DType::U32, 0));
             made.temporaries.extend(copies.temporaries);
             made.list.splice(0..0, copies.list);
         }
@@ -498,7 +300,6 @@ impl Whole<'_> {
             }
             return Ok(());
         }
-        let adds = matches!(kernel.body, Body::Scatter { .. });
         for (o, output) in kernel.outputs.iter().enumerate() {
             let temporary = Resource::Temporary(made.temporaries.len());
             made.temporaries.push((output.dtype, output.shape.numel()));
@@ -510,7 +311,7 @@ impl Whole<'_> {
                 copied.redirect(Resource::Input(0), source);
                 Ok(copied.list)
             };
-            if adds {
+            if self.cut.changes_output() {
                 // The operation needs the present contents of the output.
                 let before = copied(&goals[o], &here, [Resource::Output(o), temporary])?;
                 made.list.splice(0..0, before);
@@ -521,133 +322,34 @@ impl Whole<'_> {
     }
 
     /// The dispatches of a piece in parts. The first temporaries hold the results of the parts.
-    fn parts(&self, piece: Piece, parts: Vec<Kernel>) -> Result<Dispatches> {
-        const FOUND: Resource = Resource::Temporary(0);
-        let kernel = &piece.kernel;
-        let output = &kernel.outputs[0];
-        let summed =
-            if matches!(kernel.body, Body::Contract(_)) { kernel.operands[0].dtype } else { output.dtype };
-        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), summed.register());
-        // The positions along the axis and the winners of earlier parts.
-        let (mut first, mut winners) = (0, 0);
-        let along = self.along(&piece);
+    fn parts(&self, piece: &Piece, parts: Vec<Kernel>) -> Result<Dispatches> {
+        let (count, pitch, aliases) = (parts.len(), Self::pitch(&piece.kernel), Aliases::new());
+        let place = self.place(&piece.origin, &aliases);
+        let mut progress = Parts { place, count, pitch, positions: 0, results: 0 };
         let mut out = Dispatches::default();
-        for (p, mut part) in parts.into_iter().enumerate() {
-            let (bound, _) = self.bind(&mut part, &Aliases::new(), &[], 0)?;
-            let mut made = match &part.body {
-                Body::Gather { axis } => {
-                    let along = Along { start: first, ..along };
-                    first += part.operands[0].layout.shape()[*axis];
-                    gather::dispatch(&part, along, self.capabilities).into()
-                }
-                Body::Scatter { op, .. } => scatter::dispatches(&part, *op, along, self.capabilities)?,
-                Body::ArgReduce { op, axis } => {
-                    let search = Search::new(&part, *op, *axis);
-                    let most =
-                        self.room(part.operands[0].dtype).min(self.room(DType::I32)) / pitch.max(1) / count;
-                    let splits = arg_reduce::splits(search, self.capabilities).min(most).max(1);
-                    let made = arg_reduce::search(search, first, splits, Some(winners), self.capabilities);
-                    first += search.length();
-                    winners += splits;
-                    made.into()
-                }
-                Body::Reduce { op, program } => {
-                    let reduce = Reduce { kernel: &part, op: *op, program };
-                    self.one_of(reduce::part(reduce, self.capabilities)?, p * pitch * storage_size(stored))
-                }
-                Body::Contract(_) => self.one_of(
-                    contract::dispatches(&epilogue::sums(&part), self.capabilities)?,
-                    p * pitch * storage_size(stored),
-                ),
-                // These have no parts (`Inner`).
-                Body::Map(_) | Body::Rows { .. } | Body::Cumulative { .. } => return Err(self.refused(&part)),
-                Body::ArgSort { .. } | Body::Copy { .. } | Body::Custom(_) => return Err(self.refused(&part)),
-            };
-            place(&mut made, &bound);
+        for mut part in parts {
+            let (bound, _) = self.bind(&mut part, &aliases, &[], 0)?;
+            let mut made = self.cut.part(&part, &mut progress)?;
+            rebind(&mut made, &bound);
             out.append(made);
         }
-        let joined = match &kernel.body {
-            Body::ArgReduce { op, axis } => {
-                let search = Search::new(kernel, *op, *axis);
-                out.append(arg_reduce::compare(search, winners, self.capabilities));
-                None
-            }
-            Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
-            Body::Contract(_) => Some((ReduceOp::Sum, None)),
-            // Parts of these write their own places of the output.
-            Body::Map(_) | Body::Rows { .. } | Body::Cumulative { .. } | Body::ArgSort { .. } => None,
-            Body::Gather { .. } | Body::Scatter { .. } | Body::Copy { .. } | Body::Custom(_) => None,
-        };
-        if let Some((op, divide)) = joined {
-            let sizes = [output.shape.numel(), count, pitch];
-            let has_epilogue = matches!(kernel.body, Body::Contract(Some(_)));
-            let dtype = if has_epilogue { stored } else { output.dtype };
-            let join = reduce::join(op, dtype, sizes, divide, FOUND, self.capabilities)?;
-            let mut joined = Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] };
-            if has_epilogue {
-                // The temporaries of the parts are free by now.
-                const SUMS: Resource = Resource::Temporary(1);
-                joined.temporaries.push((stored, output.shape.numel()));
-                joined.redirect(Resource::Output(0), SUMS);
-                joined.list.extend(self.epilogue(kernel, SUMS)?);
-            }
-            out.append(joined);
-        }
-        let goals: SmallVec<[Layout; 2]> = (0..kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
-        self.move_outputs(&mut out, kernel, &goals)?;
-        Ok(out)
-    }
-
-    /// The epilogue of a contraction whose sums are stored in `from`. Its operands fit windows.
-    fn epilogue(&self, kernel: &Kernel, from: Resource) -> Result<Vec<Dispatch>> {
-        let (mut kernel, mut bound) = (kernel.clone(), Bound::new());
-        for (k, operand) in kernel.operands.iter_mut().enumerate() {
-            let start = self.window(operand).filter(|_| k > 1).unwrap_or(0);
-            operand.layout = shifted(&operand.layout, start);
-            bound.push((Resource::Input(k), (start * storage_size(operand.dtype)) as u64));
-        }
-        let list = epilogue::apart(&kernel, from, self.capabilities)?;
-        let mut made = Dispatches { list, temporaries: Vec::new() };
-        place(&mut made, &bound);
-        Ok(made.list)
-    }
-
-    /// The dispatches of one part, whose result goes to the shared temporary at byte `start`; the part's
-    /// own temporaries follow that one.
-    fn one_of(&self, mut made: Dispatches, start: usize) -> Dispatches {
-        made.shift_temporaries();
-        for binding in made.bindings() {
-            if let Resource::Output(_) = binding.resource {
-                (binding.resource, binding.start) = (Resource::Temporary(0), start as u64);
-            }
-        }
-        made
-    }
-
-    /// The dispatches of a copy kernel: a fill if requested, then each region.
-    fn copy(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
-        if let Some(one) = boxes::dispatch(self.kernel, fill, regions, self.capabilities) {
-            return Ok(one.into());
-        }
-        let output = &self.kernel.outputs[0];
-        let (dtype, numel) = (output.dtype, output.shape.numel());
-        let room = (self.room(dtype) / align(dtype) * align(dtype)).max(align(dtype));
-        let mut out = Dispatches::default();
-        for first in (0..if fill { numel } else { 0 }).step_by(room) {
-            let mut one = copy::fill(room.min(numel - first), dtype);
-            one.bindings[0].start = (first * storage_size(dtype)) as u64;
-            out.list.push(one);
-        }
-        for (k, (operand, goal)) in self.kernel.operands.iter().zip(regions).enumerate() {
-            out.append(self.copied(k, &operand.layout, goal)?);
-        }
+        // The join may read operands that the parts share, which fit windows.
+        let mut kernel = piece.kernel.clone();
+        let operands = kernel.operands.iter_mut().enumerate();
+        let bound: Bound =
+            operands.map(|(k, operand)| bind_at(k, operand, self.window(operand).unwrap_or(0))).collect();
+        let mut joined = self.cut.join(&kernel, &progress)?;
+        rebind(&mut joined, &bound);
+        out.append(joined);
+        self.move_outputs(&mut out, &kernel, &self.goals(piece))?;
         Ok(out)
     }
 
     /// The error for a kernel that cannot be cut.
     fn refused(&self, kernel: &Kernel) -> Error {
         let output = &kernel.outputs[0];
-        let (rounds, most) = (Inner::of(kernel).rounds, self.capabilities.rounds);
+        let (rounds, most) = (self.cut.inner(kernel).rounds, self.capabilities.rounds);
+        let temporary = self.cut.temporary(kernel);
         let (dtype, elements) = match self.wide(kernel).next() {
             Some((_, operand)) => {
                 let (low, high) = operand.reach().span();
@@ -660,37 +362,11 @@ impl Whole<'_> {
                 );
                 return self.capabilities.unsupported(kernel.name(), output.dtype, &hint);
             }
-            // The keys of a sort.
-            None if matches!(kernel.body, Body::ArgSort { .. }) => {
-                (kernel.operands[0].dtype, kernel.space.numel())
-            }
-            None => (output.dtype, output.shape.numel()),
+            None => match temporary.filter(|temporary| temporary.elements > self.room(temporary.dtype)) {
+                Some(temporary) => (kernel.operands[0].dtype, temporary.elements),
+                None => (output.dtype, output.shape.numel()),
+            },
         };
-        let hint = format!(
-            "one operand lies over {} bytes, one binding of this adapter shows {} (max_storage_buffer_binding_size), and \
-             this kernel cannot be worked through in windows; split the tensor, or compute it on the cpu",
-            elements * storage_size(dtype),
-            self.capabilities.binding_bytes
-        );
-        self.capabilities.unsupported(kernel.name(), dtype, &hint)
-    }
-}
-
-/// Whether bindings of a kernel's outputs can start at all of these places.
-fn starts(kernel: &Kernel, goals: &[Layout]) -> bool {
-    let fits = |(goal, output): (&Layout, &Output)| {
-        is_run(goal) && goal.offset().is_multiple_of(align(output.dtype))
-    };
-    goals.iter().zip(&kernel.outputs).all(fits)
-}
-
-/// Moves the operands of dispatches to the places at which they are bound.
-fn place(made: &mut Dispatches, bound: &Bound) {
-    for binding in made.bindings() {
-        if let Resource::Input(k) = binding.resource
-            && let Some(&(resource, start)) = bound.get(k)
-        {
-            (binding.resource, binding.start) = (resource, start);
-        }
+        refused(kernel, dtype, elements, self.capabilities)
     }
 }

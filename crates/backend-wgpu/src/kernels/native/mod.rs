@@ -3,6 +3,7 @@
 //! operations by the caller.
 
 mod attention;
+pub(crate) mod custom;
 mod distances;
 mod fourier;
 mod max_pool;

@@ -3,17 +3,20 @@
 //! its parts.
 
 use smallvec::SmallVec;
-use tensor_core::{Kernel, Layout};
+use tensor_core::{Kernel, Layout, Result};
 
 use crate::{
     codegen::{
         capabilities::Capabilities,
-        dispatch::{Dispatch, Resource},
+        dispatch::{Dispatch, Dispatches, Resource},
         dtypes::{is_packed, storage_size, stored},
         index::Space,
         storage::Elements,
     },
-    kernels::blocks::room,
+    kernels::{
+        blocks::{align, copies, refused, room},
+        copy,
+    },
 };
 
 /// The most regions of one dispatch: each element is compared with all of them.
@@ -105,9 +108,36 @@ fn axes(shape: &[usize], regions: &[(&Layout, &Layout)]) -> Option<Vec<Axis>> {
     Some(merged)
 }
 
+/// The dispatches of a copy into these regions of the output, of any size: one, or else a fill if requested,
+/// then each region.
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    fill: bool,
+    regions: &[Layout],
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    if let Some(one) = dispatch(kernel, fill, regions, capabilities) {
+        return Ok(one.into());
+    }
+    let (dtype, numel) = (kernel.outputs[0].dtype, kernel.outputs[0].shape.numel());
+    let room = (room(dtype, capabilities) / align(dtype) * align(dtype)).max(align(dtype));
+    let mut out = Dispatches::default();
+    for first in (0..if fill { numel } else { 0 }).step_by(room) {
+        let mut one = copy::fill(room.min(numel - first), dtype);
+        one.bindings[0].start = (first * storage_size(dtype)) as u64;
+        out.list.push(one);
+    }
+    for (k, (operand, goal)) in kernel.operands.iter().zip(regions).enumerate() {
+        let made = copies(k, operand.dtype, &operand.layout, goal, capabilities);
+        let widest = operand.layout.span().1.max(numel);
+        out.append(made.ok_or_else(|| refused(kernel, operand.dtype, widest, capabilities))?);
+    }
+    Ok(out)
+}
+
 /// The dispatch of a copy into these regions of the output. `None` if it needs several: on software adapters,
 /// for elements that share words, if a side is larger than a binding, for too many regions.
-pub(crate) fn dispatch(
+fn dispatch(
     kernel: &Kernel,
     fill: bool,
     regions: &[Layout],

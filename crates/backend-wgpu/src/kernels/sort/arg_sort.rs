@@ -3,20 +3,23 @@
 //! first few (`select.rs`). The one with the least work by count is taken. All are stable and exact, so every
 //! device gives the same result.
 
-use tensor_core::{DType, Kernel};
+use tensor_core::{DType, Kernel, Result};
 
 use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatches, Resource},
-        dtypes::storage_size,
+        dtypes::{storage_size, unpacked},
         index::Lines,
     },
     kernels::{
-        merge_sort,
-        radix_sort::{self, RadixSort},
-        select::Select,
-        sort_keys::{BLOCK, Sort, key_bits},
+        cut::{Cut, Place, Temporary},
+        sort::{
+            merge_sort,
+            radix_sort::{self, RadixSort},
+            select::Select,
+            sort_keys::{BLOCK, Sort, key_bits},
+        },
     },
 };
 
@@ -28,15 +31,23 @@ const DISPATCH_BYTES: usize = 1 << 20;
 /// The bytes that memory moves for one element of a line whose elements are not neighbours.
 const SECTOR_BYTES: usize = 32;
 
-/// The dispatches of a sort.
-pub(crate) fn dispatches(
-    kernel: &Kernel,
-    axis: usize,
-    descending: bool,
-    capabilities: &Capabilities,
-) -> Dispatches {
-    let bits = key_bits(kernel.operands[0].dtype);
-    by_key_bits(kernel, axis, descending, bits, capabilities)
+/// The body of a sort.
+pub(crate) struct ArgSort {
+    pub(crate) axis: usize,
+    pub(crate) descending: bool,
+}
+
+impl Cut for ArgSort {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        let bits = key_bits(kernel.operands[0].dtype);
+        Ok(by_key_bits(kernel, self.axis, self.descending, bits, place.capabilities))
+    }
+
+    /// The keys: even if the input is a single repeated element, or the output has only a few.
+    fn temporary(&self, kernel: &Kernel) -> Option<Temporary> {
+        let dtype = unpacked(kernel.operands[0].dtype);
+        Some(Temporary { dtype, elements: kernel.space.numel(), axis: None })
+    }
 }
 
 /// The dispatches of a sort by keys, the order of whose lowest `bits` bits is wanted. Higher bits may be

@@ -15,7 +15,7 @@ use crate::{
         formulas,
         wgsl::Code,
     },
-    kernels::{fold::Fold, frame::Frames},
+    kernels::{fold::accumulate::Fold, map::frame::Frames},
 };
 
 /// The most groups of four elements of an invocation.

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Layout, Result, collapse,
+    DType, Layout, Result, Shape, collapse,
     kernel::{Instr, Kernel, Program},
 };
 
@@ -17,11 +17,58 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::{by_index, copy, frame::Frames},
+    kernels::{
+        by_index, copy,
+        cut::{Aliases, Cut, Place},
+        map::frame::Frames,
+        window::Windows,
+    },
 };
 
-/// For each input, the output whose buffer it shares, if there is one.
-pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
+/// The body of a map: its program.
+struct Map<'a>(&'a Program);
+
+impl Cut for Map<'_> {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        dispatches(kernel, self.0, place.aliases, place.first(), place.capabilities)
+    }
+
+    fn is_positional(&self) -> bool {
+        formulas::is_positional(self.0)
+    }
+}
+
+/// The dispatches of a map of any size.
+pub(crate) fn in_windows(
+    kernel: &Kernel,
+    program: &Program,
+    aliases: &Aliases,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let merged = merged(kernel, program);
+    let kernel = merged.as_ref().unwrap_or(kernel);
+    Windows { kernel, cut: &Map(program), aliases, capabilities }.dispatches()
+}
+
+/// A map with merged axes: fewer and longer axes need fewer pieces.
+fn merged(kernel: &Kernel, program: &Program) -> Option<Kernel> {
+    // A frame is around axes that must stay apart.
+    if kernel.is_framed() {
+        return None;
+    }
+    let layouts = kernel.layouts();
+    let strides: SmallVec<[&[isize]; 8]> = layouts.iter().map(Layout::strides).collect();
+    let merged = collapse(&kernel.space, &strides);
+    let space = Shape::from(&merged.shape[..]);
+    let over = layouts.iter().zip(&merged.strides);
+    let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
+    let indexed = kernel.operands.iter().map(|operand| operand.indexed);
+    let mut merged = Kernel::map(space, layouts, program.clone()).with_indexed(indexed);
+    for (operand, own) in merged.operands.iter_mut().zip(&kernel.operands) {
+        operand.format.clone_from(&own.format);
+    }
+    Some(merged)
+}
 
 /// The way an invocation reads an input.
 enum Load {

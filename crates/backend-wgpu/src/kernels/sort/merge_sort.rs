@@ -9,7 +9,7 @@ use crate::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
     },
-    kernels::sort_keys::{BLOCK, Sort},
+    kernels::sort::sort_keys::{BLOCK, Sort},
 };
 
 /// Elements of a merge that one invocation produces.

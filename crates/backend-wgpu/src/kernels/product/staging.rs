@@ -8,7 +8,7 @@
 
 use crate::{
     codegen::{dtypes::FIELDS, wgsl::Code},
-    kernels::product::{Dense, Side},
+    kernels::product::matrices::{Dense, Side},
 };
 
 /// The sizes of a workgroup's tile. An invocation loads one unit of each operand; if there are twice as many

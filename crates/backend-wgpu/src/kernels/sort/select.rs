@@ -10,7 +10,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches, Resource},
         wgsl::Code,
     },
-    kernels::sort_keys::{BLOCK, Sort, begin_tile},
+    kernels::sort::sort_keys::{BLOCK, Sort, begin_tile},
 };
 
 /// The invocations of a workgroup, and the values of a digit.

@@ -11,7 +11,7 @@ use crate::{
         dtypes::{loaded, storage_size},
         storage::Elements,
     },
-    kernels::epilogue::Store,
+    kernels::product::epilogue::Store,
 };
 
 /// The most bytes of the sums of all parts.
@@ -123,7 +123,7 @@ mod tests {
     use tensor_core::Layout;
 
     use super::*;
-    use crate::{kernels::contract, validate::capabilities};
+    use crate::{kernels::product::contract, validate::capabilities};
 
     /// The workgroups of each dispatch of a product on a large GPU.
     fn workgroups([m, n, k]: [usize; 3], with_epilogue: bool) -> Vec<usize> {

@@ -5,15 +5,31 @@
 
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 
-use crate::codegen::{
-    capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::{loaded, unpacked},
-    formulas,
-    index::Lines,
-    storage::Elements,
-    wgsl::Code,
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::{loaded, unpacked},
+        formulas,
+        index::Lines,
+        storage::Elements,
+        wgsl::Code,
+    },
+    kernels::cut::{Cut, Place},
 };
+
+/// The body of a cumulative operation.
+pub(crate) struct Cumulative {
+    pub(crate) op: CumulativeOp,
+    pub(crate) axis: usize,
+    pub(crate) reverse: bool,
+}
+
+impl Cut for Cumulative {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        dispatches(kernel, self, place.capabilities)
+    }
+}
 
 /// The result that a dispatch computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,12 +49,9 @@ enum Role {
 /// The most positions of a stretch: a dispatch of some 0.1 s at the latency of one access to memory.
 const MAX_STRETCH: usize = 1 << 17;
 
-/// The dispatches of a cumulative operation.
-pub(crate) fn dispatches(
+fn dispatches(
     kernel: &Kernel,
-    op: CumulativeOp,
-    axis: usize,
-    reverse: bool,
+    &Cumulative { op, axis, reverse }: &Cumulative,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
     let (operand, shape) = (&kernel.operands[0], &kernel.space);

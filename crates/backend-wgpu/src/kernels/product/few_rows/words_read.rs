@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     codegen::{capabilities::Form, dispatch::Dispatch},
     device::gpu::Gpu,
-    kernels::contract,
+    kernels::product::contract,
 };
 
 /// The words of the buffer of weights that a dispatch reads, counted once for each workgroup.

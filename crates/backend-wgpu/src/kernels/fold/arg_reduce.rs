@@ -3,7 +3,7 @@
 //! dispatch compares. The first of equal elements wins, and NaN counts as the extreme.
 
 use tensor_core::{
-    ArgReduceOp, DType, collapse,
+    ArgReduceOp, DType, Result, collapse,
     kernel::{Kernel, Operand},
 };
 
@@ -16,24 +16,61 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::group::{Division, GROUP_INVOCATIONS, Group},
+    kernels::{
+        blocks::room,
+        cut::{Cut, Inner, Parts, Place},
+        fold::group::{Division, GROUP_INVOCATIONS, Group},
+    },
 };
+
+/// The body of an arg-reduction.
+pub(crate) struct ArgReduce {
+    pub(crate) op: ArgReduceOp,
+    pub(crate) axis: usize,
+}
+
+impl ArgReduce {
+    fn search<'a>(&self, kernel: &'a Kernel) -> Search<'a> {
+        Search { op: self.op, axis: self.axis, operand: &kernel.operands[0] }
+    }
+}
+
+impl Cut for ArgReduce {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        Ok(dispatches(self.search(kernel), place.capabilities))
+    }
+
+    fn inner(&self, _: &Kernel) -> Inner {
+        Inner { is_joined: true, ..Inner::of_operands(self.axis, 0..1) }
+    }
+
+    fn part(&self, part: &Kernel, parts: &mut Parts<'_>) -> Result<Dispatches> {
+        let (search, capabilities) = (self.search(part), parts.place.capabilities);
+        let room = room(part.operands[0].dtype, capabilities).min(room(DType::I32, capabilities));
+        let most = room / parts.pitch.max(1) / parts.count;
+        let splits = splits(search, capabilities).min(most).max(1);
+        let made = search_in(search, parts.positions, splits, Some(parts.results), capabilities);
+        parts.positions += search.length();
+        parts.results += splits;
+        Ok(made.into())
+    }
+
+    fn join(&self, kernel: &Kernel, parts: &Parts<'_>) -> Result<Dispatches> {
+        Ok(compare(self.search(kernel), parts.results, parts.place.capabilities))
+    }
+}
 
 /// The operand, axis and kind of a search.
 #[derive(Clone, Copy)]
-pub(crate) struct Search<'a> {
+struct Search<'a> {
     op: ArgReduceOp,
     axis: usize,
     operand: &'a Operand,
 }
 
-impl<'a> Search<'a> {
-    pub(crate) fn new(kernel: &'a Kernel, op: ArgReduceOp, axis: usize) -> Search<'a> {
-        Search { op, axis, operand: &kernel.operands[0] }
-    }
-
+impl Search<'_> {
     /// The number of positions along the axis.
-    pub(crate) fn length(&self) -> usize {
+    fn length(&self) -> usize {
         self.operand.layout.shape()[self.axis]
     }
 
@@ -71,19 +108,18 @@ impl<'a> Search<'a> {
 /// followed by those of the next.
 const WINNERS: [Resource; 2] = [Resource::Temporary(0), Resource::Temporary(1)];
 
-/// The dispatches of an arg-reduction.
-pub(crate) fn dispatches(of: Search<'_>, capabilities: &Capabilities) -> Dispatches {
+fn dispatches(of: Search<'_>, capabilities: &Capabilities) -> Dispatches {
     let splits = splits(of, capabilities);
     if splits == 1 {
-        return search(of, 0, 1, None, capabilities).into();
+        return search_in(of, 0, 1, None, capabilities).into();
     }
-    let mut out = Dispatches::from(search(of, 0, splits, Some(0), capabilities));
+    let mut out = Dispatches::from(search_in(of, 0, splits, Some(0), capabilities));
     out.append(compare(of, splits, capabilities));
     out
 }
 
 /// The parts of the axis that are searched apart for each result.
-pub(crate) fn splits(of: Search<'_>, capabilities: &Capabilities) -> usize {
+fn splits(of: Search<'_>, capabilities: &Capabilities) -> usize {
     let (results, length) = (of.results(), of.length());
     let busy = capabilities.invocations;
     let splits = match of.group(capabilities) {
@@ -96,7 +132,7 @@ pub(crate) fn splits(of: Search<'_>, capabilities: &Capabilities) -> usize {
 
 /// The search in a window of the axis that starts at position `first`, in `splits` parts for each result.
 /// Each part writes the result, or one of the winners, counted from `winners` on.
-pub(crate) fn search(
+fn search_in(
     of: Search<'_>,
     first: usize,
     splits: usize,
@@ -131,7 +167,7 @@ pub(crate) fn search(
 }
 
 /// The comparison of `winners` winners for each result.
-pub(crate) fn compare(of: Search<'_>, winners: usize, capabilities: &Capabilities) -> Dispatches {
+fn compare(of: Search<'_>, winners: usize, capabilities: &Capabilities) -> Dispatches {
     let (results, t) = (of.results(), loaded(of.operand.dtype));
     let all = results * winners;
     let mut d = Dispatch::new("arg_reduce");

@@ -1,14 +1,14 @@
 //! Gathers: reading by index along an axis, in runs of elements that share one index.
 
 use tensor_core::{
-    Layout, collapse,
+    Layout, Result, collapse,
     kernel::{IndexedAxis, Instr, Kernel, Program},
 };
 
 use crate::{
     codegen::{
         capabilities::Capabilities,
-        dispatch::{Dispatch, Resource},
+        dispatch::{Dispatch, Dispatches, Resource},
         dtypes::{per_word, storage_size},
         index,
         storage::Elements,
@@ -16,11 +16,48 @@ use crate::{
     kernels::{
         by_index::{Along, index_functions, multiples, off_axis},
         copy,
+        cut::{Aliases, Cut, Inner, Parts, Place},
+        map::elementwise,
     },
 };
 
+/// The body of a gather.
+pub(crate) struct Gather {
+    pub(crate) axis: usize,
+}
+
+impl Gather {
+    /// The slice of the table from position `start` on.
+    fn along(&self, start: usize, whole: &Kernel) -> Along {
+        Along { axis: self.axis, start, size: whole.operands[0].layout.shape()[self.axis] }
+    }
+}
+
+impl Cut for Gather {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        let along = self.along(0, place.whole);
+        match decoding(kernel, along) {
+            Some((map, program)) => {
+                let aliases = Aliases::from_elem(None, 2);
+                elementwise::dispatches(&map, &program, &aliases, place.first(), place.capabilities)
+            }
+            None => Ok(dispatch(kernel, along, place.capabilities).into()),
+        }
+    }
+
+    fn inner(&self, _: &Kernel) -> Inner {
+        Inner::of_operands(self.axis, 0..1)
+    }
+
+    fn part(&self, part: &Kernel, parts: &mut Parts<'_>) -> Result<Dispatches> {
+        let along = self.along(parts.positions, parts.place.whole);
+        parts.positions += part.operands[0].layout.shape()[self.axis];
+        Ok(dispatch(part, along, parts.place.capabilities).into())
+    }
+}
+
 /// The dispatch of a gather from the slice of the table that the kernel has.
-pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Dispatch {
+fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Dispatch {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (input, index) = (&kernel.operands[0].layout, &kernel.operands[1].layout);
     let index_dtype = kernel.operands[1].dtype;
@@ -82,7 +119,7 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
 
 /// A gather from a block format, as a map that reads at indices and decodes the loaded elements; None for
 /// other tables.
-pub(crate) fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program)> {
+fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program)> {
     let [table, index] = &kernel.operands[..] else { return None };
     let format = table.format.clone()?;
     let Along { axis, size, .. } = along;

@@ -4,7 +4,7 @@ use tensor_core::Result;
 
 use crate::{
     codegen::trace::WORD,
-    device::{faults::lock, gpu::Gpu, read_back::Piece, shader_module::Checks},
+    device::{faults::lock, gpu::Gpu, launch::read_back::Piece, shader_module::Checks},
 };
 
 impl Gpu {

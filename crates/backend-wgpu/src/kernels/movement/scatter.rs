@@ -5,7 +5,10 @@
 //! for each output element.
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Result, ScatterOp, Shape, Strides, collapse, kernel::Kernel};
+use tensor_core::{
+    DType, Layout, Result, ScatterOp, Shape, Strides, collapse,
+    kernel::{Instr, Kernel, Operand, Program},
+};
 
 use crate::{
     codegen::{
@@ -17,7 +20,10 @@ use crate::{
     },
     kernels::{
         by_index::{Along, fours, index_functions, off_axis},
-        scatter_segments,
+        cut::{Aliases, Cut, Inner, Place, Temporary},
+        map::elementwise,
+        movement::scatter_segments,
+        window::Windows,
     },
 };
 
@@ -30,9 +36,99 @@ const WAITING_WORK: usize = 64;
 /// The least positions along the axis for which sorting them pays.
 const MIN_SEGMENTS_LENGTH: usize = 64;
 
+/// The body of a scatter.
+#[derive(Clone, Copy)]
+pub(crate) struct Scatter {
+    pub(crate) op: ScatterOp,
+    pub(crate) axis: usize,
+}
+
+impl Cut for Scatter {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        let Scatter { op, axis } = *self;
+        let along = Along { axis, start: place.origin[axis], size: place.whole.space[axis] };
+        dispatches(kernel, op, along, place.capabilities)
+    }
+
+    fn changes_output(&self) -> bool {
+        true
+    }
+
+    /// The turns of a scatter that replaces.
+    fn temporary(&self, kernel: &Kernel) -> Option<Temporary> {
+        let (elements, axis) = (turns(kernel, self.axis).numel(), Some(self.axis));
+        (self.op == ScatterOp::Replace).then_some(Temporary { dtype: DType::U32, elements, axis })
+    }
+
+    fn inner(&self, kernel: &Kernel) -> Inner {
+        // Replacing needs no loop.
+        let rounds = self.op.binary().map_or(0, |_| kernel.operands[2].layout.shape()[self.axis]);
+        Inner { rounds, ..Inner::of_operands(self.axis, 1..3) }
+    }
+}
+
+/// The dispatches of a scatter of any size.
+pub(crate) fn in_windows(
+    kernel: &Kernel,
+    scatter: Scatter,
+    aliases: &Aliases,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let windows = Windows { kernel, cut: &scatter, aliases, capabilities };
+    let source = &kernel.operands[2].layout;
+    if scatter.op == ScatterOp::Add
+        && kernel.outputs[0].dtype.is_reduced_float()
+        && kernel.space.numel() > 0
+        && source.numel() > 0
+        && (!windows.is_one_piece()? || form(kernel, scatter.axis, capabilities) == Form::Lines)
+    {
+        return rounded_last(windows);
+    }
+    // The base is copied to the output, and the source is added there.
+    let goal = Layout::contiguous(kernel.space.clone());
+    let mut out = windows.copied(0, &kernel.operands[0].layout, &goal)?;
+    out.append(windows.dispatches()?);
+    Ok(out)
+}
+
+/// A scatter-add to elements of a half type that may store sums several times: they are stored in f32, and
+/// rounded at the end.
+fn rounded_last(windows: Windows<'_>) -> Result<Dispatches> {
+    const SUMS: Resource = Resource::Temporary(0);
+    let Windows { kernel, capabilities, .. } = windows;
+    let dtype = kernel.outputs[0].dtype;
+    let cast = |layout: &Layout, from: DType, to: DType| {
+        let program = Program {
+            instrs: vec![Instr::Load(0), Instr::Cast(0)],
+            dtypes: vec![from, to],
+            inputs: vec![from],
+            scalars: Vec::new(),
+            outputs: vec![1],
+        };
+        let map = Kernel::map(kernel.space.clone(), [layout.clone()], program.clone());
+        elementwise::in_windows(&map, &program, &Aliases::from_elem(None, 1), capabilities)
+    };
+    let mut sums = kernel.clone();
+    sums.operands[0] = Operand::new(dtype.register(), Layout::contiguous(kernel.space.clone()));
+    sums.outputs[0].dtype = dtype.register();
+    let unrounded = cast(&kernel.operands[0].layout, dtype, dtype.register())?;
+    let added = Windows { kernel: &sums, ..windows }.dispatches()?;
+    let rounded = cast(&sums.operands[0].layout, dtype.register(), dtype)?;
+    let temporaries = vec![(dtype.register(), kernel.space.numel())];
+    let mut out = Dispatches { list: Vec::new(), temporaries };
+    for (mut made, own) in
+        [(unrounded, Resource::Output(0)), (added, Resource::Output(0)), (rounded, Resource::Input(0))]
+    {
+        made.shift_temporaries();
+        made.redirect(own, SUMS);
+        out.append(made);
+    }
+    Ok(out)
+}
+
 /// The dispatches of a scatter to the slice of the result that the kernel has; the output already holds the
 /// base. Sums of half types are rounded once, so [`Form::Lines`] needs an output of f32.
-pub(crate) fn dispatches(
+fn dispatches(
     kernel: &Kernel,
     op: ScatterOp,
     along: Along,
@@ -55,7 +151,7 @@ pub(crate) fn dispatches(
 
 /// The form of a scatter that combines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
+enum Form {
     /// One invocation for each line along the axis, with each addition in memory.
     Lines,
     /// One invocation for each element of the output.
@@ -65,7 +161,7 @@ pub(crate) enum Form {
 }
 
 /// The form of a scatter that combines.
-pub(crate) fn form(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> Form {
+fn form(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> Form {
     let length = kernel.operands[2].layout.shape()[axis];
     // The other forms walk the whole axis in each invocation, which is slow unless they are many.
     if !capabilities.direct
@@ -125,7 +221,7 @@ fn narrow(kernel: &Kernel, axis: usize, shape: &[usize]) -> Shape {
 }
 
 /// The shape of the turns that a replacing scatter stores.
-pub(crate) fn turns(kernel: &Kernel, axis: usize) -> Shape {
+fn turns(kernel: &Kernel, axis: usize) -> Shape {
     let mut places = kernel.operands[2].layout.shape().dims().to_vec();
     places[axis] = kernel.space[axis];
     narrow(kernel, axis, &places)

@@ -9,9 +9,9 @@
 
 use crate::{
     codegen::{capabilities::MatrixUnits, dtypes::FIELDS, wgsl::Code},
-    kernels::{
+    kernels::product::{
         epilogue::Store,
-        product::{Dense, Side},
+        matrices::{Dense, Side},
         staging::{Block, Staging},
     },
 };
@@ -179,7 +179,7 @@ fn plain(c: &mut Code) {
 
 /// The entry point, for these operands and an output in vectors if `vectors`. It expects an alias T, the
 /// parameters of [`Staging::start`] and `pitch` of `parts.rs`, bindings `lhs`, `rhs`, `output`, and the
-/// functions of `product.rs`.
+/// functions of `matrices.rs`.
 pub(crate) fn write(grid: Grid, operands: [&Side; 2], store: &Store, vectors: bool, c: &mut Code) {
     let (staging, size, [down, across]) = (grid.staging(), grid.size, grid.pieces);
     let [rows, columns] = grid.fragments();

@@ -18,8 +18,9 @@ use crate::{
         storage::Elements,
     },
     kernels::{
-        arg_sort,
         by_index::{Along, fours, index_functions},
+        cut::PIECE_TEMPORARIES,
+        sort::arg_sort,
     },
 };
 
@@ -34,8 +35,9 @@ const ENTRY_KEYS: [Resource; 2] =
     [Resource::Temporary(SORT_TEMPORARIES + 2), Resource::Temporary(SORT_TEMPORARIES + 3)];
 const ENTRY_VALUES: [Resource; 2] =
     [Resource::Temporary(SORT_TEMPORARIES + 4), Resource::Temporary(SORT_TEMPORARIES + 5)];
-/// All temporaries.
-pub(crate) const TEMPORARIES: usize = SORT_TEMPORARIES + 6;
+/// All temporaries. No other body has more.
+const TEMPORARIES: usize = SORT_TEMPORARIES + 6;
+const _: () = assert!(TEMPORARIES == PIECE_TEMPORARIES);
 
 /// The axes of a scatter by their role: lines of the index, positions along a line, and columns that share
 /// a line of the index.

@@ -19,7 +19,7 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::map::{self, Aliases},
+    kernels::{cut::Aliases, map::elementwise},
 };
 
 /// The name of output `o`.
@@ -207,7 +207,7 @@ pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities
     let aliases = Aliases::from_elem(None, map.operands.len());
     // The sums of half types are f32, one to a word.
     let dtype = kernel.operands[0].dtype;
-    let mut made: Dispatches = map::dispatches(&map, program, &aliases, 0, capabilities)?;
+    let mut made: Dispatches = elementwise::dispatches(&map, program, &aliases, 0, capabilities)?;
     for binding in made.bindings() {
         if binding.resource == Resource::Input(0) && dtype.register() != dtype {
             binding.elements.unpack();

@@ -15,7 +15,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches, Resource},
         wgsl::Code,
     },
-    kernels::sort_keys::{Sort, begin_tile},
+    kernels::sort::sort_keys::{Sort, begin_tile},
 };
 
 /// Bits of a digit.

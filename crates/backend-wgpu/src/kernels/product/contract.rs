@@ -1,5 +1,5 @@
 //! Contractions: batched matrix products and other sums of products over lists of axes, such as
-//! convolutions over sliding windows (`product.rs`). This module chooses the form: the direct one, where
+//! convolutions over sliding windows (`matrices.rs`). This module chooses the form: the direct one, where
 //! each invocation keeps a block of results in registers, tiles in workgroup memory (`tile.rs`), tiles on
 //! matrix units (`matrix.rs`), or a kernel for few rows (`few_rows.rs`). All but the direct form cut k into
 //! parts if there are few workgroups (`parts.rs`).
@@ -22,19 +22,66 @@ use crate::{
         wgsl::Code,
     },
     kernels::{
-        epilogue::{self, Store},
-        few_rows::{self, FewRows},
-        matrix::{self, Grid},
-        parts::Split,
-        product::{Dense, Product, Side},
-        reduce::{self, Reduce},
-        staging::Staging,
-        tile::{self, Dots, Tile},
+        cut::{Cut, Inner, Parts, Place, Temporary},
+        fold::reduce::{self, Reduce},
+        product::{
+            epilogue::{self, Store},
+            few_rows::{self, FewRows},
+            matrices::{Dense, Product, Side},
+            matrix::{self, Grid},
+            parts::Split,
+            staging::Staging,
+            tile::{self, Dots, Tile},
+        },
     },
 };
 
 /// The least terms of a part of a product that is cut into parts.
 const MIN_TERMS_OF_PART: usize = 64;
+
+/// The body of a contraction.
+pub(crate) struct Contract {
+    pub(crate) has_epilogue: bool,
+}
+
+impl Cut for Contract {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        dispatches(kernel, place.capabilities)
+    }
+
+    /// The sums, which the epilogue reads from memory.
+    fn temporary(&self, kernel: &Kernel) -> Option<Temporary> {
+        let dtype = kernel.operands[0].dtype.register();
+        let elements = kernel.outputs[0].shape.numel();
+        self.has_epilogue.then_some(Temporary { dtype, elements, axis: None })
+    }
+
+    fn inner(&self, kernel: &Kernel) -> Inner {
+        let inner = Inner::reduced(kernel);
+        let rounds = inner.axes.iter().map(|&axis| kernel.space[axis]).product();
+        Inner { rounds, ..inner }
+    }
+
+    fn part(&self, part: &Kernel, parts: &mut Parts<'_>) -> Result<Dispatches> {
+        let sums = epilogue::sums(part);
+        Ok(parts.stored(dispatches(&sums, parts.place.capabilities)?, sums.outputs[0].dtype))
+    }
+
+    fn join(&self, kernel: &Kernel, parts: &Parts<'_>) -> Result<Dispatches> {
+        // The temporaries of the parts are free by now.
+        const SUMS: Resource = Resource::Temporary(1);
+        let (output, stored) = (&kernel.outputs[0], kernel.operands[0].dtype.register());
+        let results = output.shape.numel();
+        let dtypes = [stored, if self.has_epilogue { stored } else { output.dtype }];
+        let mut joined = reduce::join_parts(ReduceOp::Sum, dtypes, results, parts, None)?;
+        if self.has_epilogue {
+            joined.temporaries.push((stored, results));
+            joined.redirect(Resource::Output(0), SUMS);
+            joined.list.extend(epilogue::apart(kernel, SUMS, parts.place.capabilities)?);
+        }
+        Ok(joined)
+    }
+}
 
 impl Product {
     /// The largest tile size that still gives enough tiles to keep the device busy.
@@ -209,7 +256,7 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
     }
     if reduces {
         let program = product(dtype, kernel.outputs[0].dtype);
-        return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
+        return reduce::dispatches(kernel, Reduce { op: ReduceOp::Sum, program: &program }, capabilities);
     }
     if let Some(few_rows) = few_rows {
         return few_rows.dispatches(kernel, capabilities);

@@ -9,9 +9,9 @@ use tensor_core::DType;
 
 use crate::{
     codegen::{capabilities::Capabilities, dtypes::FIELDS, wgsl::Code},
-    kernels::{
+    kernels::product::{
         epilogue::Store,
-        product::{Dense, Side},
+        matrices::{Dense, Side},
         staging::{Block, Staging},
     },
 };
@@ -126,7 +126,7 @@ impl Dots {
 
 /// The entry point, for these operands and an output in vectors if `vectors`. It expects an alias T, the
 /// parameters of [`Staging::start`] and `pitch` of `parts.rs`, bindings `lhs`, `rhs`, `output`, and the
-/// functions of `product.rs`.
+/// functions of `matrices.rs`.
 pub(crate) fn write(
     (tile, dots): (Tile, Option<Dots>),
     operands: [&Side; 2],

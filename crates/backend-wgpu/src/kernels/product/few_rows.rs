@@ -17,10 +17,10 @@ use crate::{
         dtypes::{FIELDS, storage_size},
         wgsl::Code,
     },
-    kernels::{
+    kernels::product::{
         epilogue::Store,
+        matrices::{Dense, Product, Side},
         parts,
-        product::{Dense, Product, Side},
     },
 };
 

@@ -26,9 +26,12 @@ use crate::{
     },
     kernels::{
         by_index,
-        fold::{Fold, combined, loop_steps, mean},
-        frame::Frames,
-        rows_held::{Held, Row},
+        cut::{Cut, Place},
+        fold::{
+            accumulate::{Fold, combined, loop_steps, mean},
+            rows_held::{Held, Row},
+        },
+        map::frame::Frames,
     },
 };
 
@@ -39,12 +42,26 @@ const ROWS_PER_WORKGROUP: usize = 64;
 /// Folds that use workgroup memory together, if it has room for them.
 const FOLDS_TOGETHER: usize = 4;
 
-/// The dispatch of a row kernel; `first` is the flat index of its first position if it is a piece of a
-/// larger kernel.
-pub(crate) fn dispatches(
+/// The body of a row kernel.
+pub(crate) struct Rows<'a> {
+    pub(crate) row_axes: usize,
+    pub(crate) program: &'a Program,
+}
+
+impl Cut for Rows<'_> {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        dispatches(kernel, self, place.first(), place.capabilities)
+    }
+
+    fn is_positional(&self) -> bool {
+        formulas::is_positional(self.program)
+    }
+}
+
+/// The dispatch of a row kernel whose first position has the flat index `first`.
+fn dispatches(
     kernel: &Kernel,
-    row_axes: usize,
-    program: &Program,
+    &Rows { row_axes, program }: &Rows<'_>,
     first: usize,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {

@@ -21,8 +21,11 @@ use crate::{
     },
     kernels::{
         by_index,
-        fold::{Fold, combined, loop_steps, mean},
-        group::{Division, GROUP_INVOCATIONS, Group},
+        cut::{Cut, Inner, Parts, Place},
+        fold::{
+            accumulate::{Fold, combined, loop_steps, mean},
+            group::{Division, GROUP_INVOCATIONS, Group},
+        },
     },
 };
 
@@ -109,27 +112,62 @@ impl Vectors {
 /// The most instructions of a step, over its elements, for four steps a round.
 const MAX_UNROLLED: usize = 64;
 
-/// A kernel's reduction, and its settings.
+/// The body of a reduction.
 #[derive(Clone, Copy)]
 pub(crate) struct Reduce<'a> {
-    pub(crate) kernel: &'a Kernel,
     pub(crate) op: ReduceOp,
     pub(crate) program: &'a Program,
 }
 
+impl Cut for Reduce<'_> {
+    fn piece(&self, kernel: &Kernel, place: Place<'_>) -> Result<Dispatches> {
+        dispatches(kernel, *self, place.capabilities)
+    }
+
+    fn inner(&self, kernel: &Kernel) -> Inner {
+        Inner::reduced(kernel)
+    }
+
+    /// The results of a part are neither rounded nor divided.
+    fn part(&self, part: &Kernel, parts: &mut Parts<'_>) -> Result<Dispatches> {
+        let stored = self.program.output_dtype(0).register();
+        let made = in_dispatches(part, *self, stored, None, parts.place.capabilities)?;
+        Ok(parts.stored(made, stored))
+    }
+
+    fn join(&self, kernel: &Kernel, parts: &Parts<'_>) -> Result<Dispatches> {
+        let output = &kernel.outputs[0];
+        let dtypes = [output.dtype.register(), output.dtype];
+        join_parts(self.op, dtypes, output.shape.numel(), parts, self.mean_over(kernel))
+    }
+}
+
 /// The dispatches of a reduction.
-pub(crate) fn dispatches(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
-    in_dispatches(reduce, reduce.kernel.outputs[0].dtype, reduce.mean_over(), capabilities)
+pub(crate) fn dispatches(
+    kernel: &Kernel,
+    reduce: Reduce<'_>,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    in_dispatches(kernel, reduce, kernel.outputs[0].dtype, reduce.mean_over(kernel), capabilities)
 }
 
-/// A part of a reduction, neither rounded nor divided; [`join`] combines the parts.
-pub(crate) fn part(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
-    in_dispatches(reduce, reduce.program.output_dtype(0).register(), None, capabilities)
+/// The dispatches that compute `results` results from those of all parts, which have the dtype `stored`;
+/// divided by `divide`, for a mean.
+pub(crate) fn join_parts(
+    op: ReduceOp,
+    [stored, dtype]: [DType; 2],
+    results: usize,
+    parts: &Parts<'_>,
+    divide: Option<usize>,
+) -> Result<Dispatches> {
+    let &Parts { results: count, pitch, place, .. } = parts;
+    let join = join(op, dtype, [results, count, pitch], divide, Parts::RESULTS, place.capabilities)?;
+    Ok(Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] })
 }
 
-/// The dispatches that compute `results` results of the dtype from `parts` parts of each, which are stored
+/// The dispatch that computes `results` results of the dtype from `parts` parts of each, which are stored
 /// in `from`, `pitch` elements apart; divided by `divide`, for a mean.
-pub(crate) fn join(
+fn join(
     op: ReduceOp,
     dtype: DType,
     [results, parts, pitch]: [usize; 3],
@@ -149,9 +187,9 @@ pub(crate) fn join(
 
 impl Reduce<'_> {
     /// The divisor of the sum, for a mean.
-    pub(crate) fn mean_over(&self) -> Option<usize> {
-        let reduced = self.kernel.reduced_axes();
-        (self.op == ReduceOp::Mean).then(|| reduced.iter().map(|&a| self.kernel.space[a]).product())
+    fn mean_over(&self, kernel: &Kernel) -> Option<usize> {
+        let reduced = kernel.reduced_axes();
+        (self.op == ReduceOp::Mean).then(|| reduced.iter().map(|&a| kernel.space[a]).product())
     }
 }
 
@@ -167,7 +205,8 @@ fn load(dtype: DType) -> Program {
 }
 
 fn in_dispatches(
-    Reduce { kernel, op, program }: Reduce<'_>,
+    kernel: &Kernel,
+    Reduce { op, program }: Reduce<'_>,
     stored: DType,
     divide: Option<usize>,
     capabilities: &Capabilities,
