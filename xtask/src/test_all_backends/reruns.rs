@@ -88,7 +88,7 @@ fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
     today
 }
 
-/// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
+/// The environment variable of all settings of tests (`tools/testing/src/settings.rs`): a list with commas
 /// between, which a rerun extends.
 pub(crate) const SETTINGS: &str = "TAPER_TEST";
 

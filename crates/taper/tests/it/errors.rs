@@ -235,9 +235,12 @@ fn bad_training_settings_change_nothing() -> Result<()> {
 /// A function that learns its caller's line, handed to the standard library, learns a line there.
 #[test]
 fn no_error_is_made_by_a_function_that_is_handed_on() {
-    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut folders: Vec<_> =
-        std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<_> = ["crates", "tools"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path().join("src"))
+        .collect();
     let mut files = 0;
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten() {

@@ -33,7 +33,7 @@ use crate::common::device;
 
 /// Whether a file is of the user's side: this one, the table of operations, or helpers of tests.
 fn is_users(file: &str) -> bool {
-    file == file!() || file.starts_with("crates/operations/src/") || file.starts_with("crates/testing/src/")
+    file == file!() || file.starts_with("tools/operations/src/") || file.starts_with("tools/testing/src/")
 }
 
 /// The operations and lines of the library that ran as kernels in `f`, each operation on its own.

@@ -1,4 +1,4 @@
-//! The table of operations (`crates/operations`) on the device under test: one test for each check. With
+//! The table of operations (`tools/operations`) on the device under test: one test for each check. With
 //! `TAPER_TEST=operation=softmax` only the rows whose name contains that run; with
 //! `TAPER_TEST=deal=tiled@20785` the cases that `cargo xtask test-all-backends` takes in that form of a GPU's
 //! kernels on that day.
@@ -75,7 +75,7 @@ fn listed_differences_differ() {
         assert!(!named.is_empty(), "no row is called {name}");
         for &dtype in dtypes {
             let differs = named.iter().any(|row| bench.integers_of(row, dtype, &answers).is_err());
-            assert!(differs, "{name} of {dtype} is listed in crates/operations/src/different.rs, and agrees");
+            assert!(differs, "{name} of {dtype} is listed in tools/operations/src/different.rs, and agrees");
         }
     }
 }

@@ -98,22 +98,22 @@ pub(super) fn write(rows: &[Row]) -> Result<()> {
     let (before, after) =
         around(&old, BEGIN, END).ok_or_else(|| format!("{PAGE} lacks the lines {BEGIN} and {END}"))?;
     fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", markdown(rows)))?;
-    println!("{PAGE} and crates/bench/counts.tsv are written");
+    println!("{PAGE} and tools/bench/counts.tsv are written");
     Ok(())
 }
 
 /// Fails with every difference between these rows and `counts.tsv`.
 pub(super) fn check(rows: &[Row]) -> Result<()> {
     let kept = fs::read_to_string(path("counts.tsv")).map_err(|error| {
-        format!("crates/bench/counts.tsv: {error}; `cargo xtask bench --count --write` writes it")
+        format!("tools/bench/counts.tsv: {error}; `cargo xtask bench --count --write` writes it")
     })?;
     let differences = differences(&kept, rows)?;
     if differences.is_empty() {
-        println!("{} cases have the counts of crates/bench/counts.tsv", rows.len());
+        println!("{} cases have the counts of tools/bench/counts.tsv", rows.len());
         return Ok(());
     }
     Err(format!(
-        "counts differ from crates/bench/counts.tsv; if that is meant, run `cargo xtask bench --count --write`\n  {}",
+        "counts differ from tools/bench/counts.tsv; if that is meant, run `cargo xtask bench --count --write`\n  {}",
         differences.join("\n  ")
     )
     .into())
@@ -125,7 +125,7 @@ fn differences(kept: &str, rows: &[Row]) -> Result<Vec<String>> {
     let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
     if head != names {
         return Err(
-            "crates/bench/counts.tsv has other columns: run `cargo xtask bench --count --write`".into()
+            "tools/bench/counts.tsv has other columns: run `cargo xtask bench --count --write`".into()
         );
     }
     let kept: BTreeMap<&str, Vec<&str>> = lines

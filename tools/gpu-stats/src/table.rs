@@ -82,14 +82,14 @@ impl Table {
 
     pub(crate) fn write(&self) -> Result<()> {
         fs::write(path(), self.text())?;
-        println!("crates/gpu-stats/stats.tsv is written: {} kernels", self.rows.len());
+        println!("tools/gpu-stats/stats.tsv is written: {} kernels", self.rows.len());
         Ok(())
     }
 
     /// Fails if a kernel is worse than in the checked-in table, or not in it.
     pub(crate) fn check(&self) -> Result<()> {
         let kept = fs::read_to_string(path()).map_err(|error| {
-            format!("crates/gpu-stats/stats.tsv: {error}; `cargo xtask gpu-stats --write` writes it")
+            format!("tools/gpu-stats/stats.tsv: {error}; `cargo xtask gpu-stats --write` writes it")
         })?;
         let kept = Table::parse(&kept)?;
         if kept.driver != self.driver {
@@ -101,11 +101,11 @@ impl Table {
         }
         let worse = self.worse_than(&kept);
         if worse.is_empty() {
-            println!("{} kernels are no worse than in crates/gpu-stats/stats.tsv", self.rows.len());
+            println!("{} kernels are no worse than in tools/gpu-stats/stats.tsv", self.rows.len());
             return Ok(());
         }
         Err(format!(
-            "kernels are worse than in crates/gpu-stats/stats.tsv; if that is meant, run `cargo xtask gpu-stats --write`\n  {}",
+            "kernels are worse than in tools/gpu-stats/stats.tsv; if that is meant, run `cargo xtask gpu-stats --write`\n  {}",
             worse.join("\n  ")
         )
         .into())

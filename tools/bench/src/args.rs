@@ -60,10 +60,10 @@ pub(crate) struct Args {
     /// bytes. Nothing is run; docs/benchmarks/counts.md explains the columns
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json", "profile"])]
     pub(crate) count: bool,
-    /// Compare the counts with crates/bench/counts.tsv
+    /// Compare the counts with tools/bench/counts.tsv
     #[arg(long, requires = "count")]
     pub(crate) check: bool,
-    /// Write the counts to crates/bench/counts.tsv and docs/benchmarks/counts.md
+    /// Write the counts to tools/bench/counts.tsv and docs/benchmarks/counts.md
     #[arg(long, requires = "count", conflicts_with_all = ["check", "filter"])]
     pub(crate) write: bool,
     /// With the counts, a line for each kind of kernel, and one for each line of a program that it runs for

@@ -9,7 +9,7 @@
 //! | the table and its comparison | `table` |
 
 mod kernels;
-#[path = "../../taper/src/pipe.rs"]
+#[path = "../../../crates/taper/src/pipe.rs"]
 #[allow(unreachable_pub)] // it is public in taper
 mod pipe;
 mod spirv;
@@ -32,11 +32,11 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 const FAMILIES: &[(&str, &str)] = &[("gfx1100", "navi31"), ("navi21", "navi21")];
 
 /// Compiles kernels for AMD's GPUs without a GPU, and compares registers, spills and costs with the table in
-/// crates/gpu-stats.
+/// tools/gpu-stats.
 #[derive(Parser)]
 #[command(name = "taper-gpu-stats", bin_name = "cargo xtask gpu-stats")]
 struct Args {
-    /// Write crates/gpu-stats/stats.tsv
+    /// Write tools/gpu-stats/stats.tsv
     #[arg(long)]
     write: bool,
     /// Only kernels whose name contains this

@@ -124,7 +124,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
         true if name.starts_with("linalg::") => {
             Err("its matrices are those of the row; cpu.md has larger ones")
         }
-        true => Err("no size is given for it (crates/bench/src/operations/sizes.rs)"),
+        true => Err("no size is given for it (tools/bench/src/operations/sizes.rs)"),
         false => Ok(chosen),
     }
 }

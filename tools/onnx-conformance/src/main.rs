@@ -17,7 +17,7 @@ use crate::{
     expected::Expected,
 };
 
-/// Runs ONNX's test cases, and compares the outcome with crates/onnx-conformance/expected.tsv.
+/// Runs ONNX's test cases, and compares the outcome with tools/onnx-conformance/expected.tsv.
 ///
 /// An unexpected failure fails, and so does an unexpected pass until its line is taken out of the list.
 #[derive(Parser)]

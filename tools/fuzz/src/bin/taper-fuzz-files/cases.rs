@@ -108,7 +108,7 @@ pub(crate) struct Sources {
 impl Sources {
     /// The small files of the tests.
     pub(crate) fn read() -> Result<Sources, String> {
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates");
         let weights = crates.join("weights/tests/files");
         Ok(Sources {
             onnx: files(&crates.join("onnx/tests/models"), &["onnx"], 600_000)?,

@@ -79,7 +79,7 @@ fn check(name: &str, device: &str) -> ExitCode {
 
 /// A file of PyTorch's answers.
 fn read<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
-    let path = format!("{}/../taper/tests/fixtures/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../crates/taper/tests/fixtures/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     serde_json::from_str(&text).map_err(|e| format!("{path}: {e}"))
 }

@@ -28,7 +28,7 @@ fn every_public_function_has_a_row() {
     let missing: Vec<&String> = functions.iter().filter(|name| !has_place(name)).collect();
     assert!(
         missing.is_empty(),
-        "without a row in crates/operations/src/table, or a reason in its public.rs: {missing:?}"
+        "without a row in tools/operations/src/table, or a reason in its public.rs: {missing:?}"
     );
     // Names that a renamed function leaves behind.
     let named = rows.iter().map(String::as_str).chain(no_operations.iter().copied());
@@ -63,7 +63,7 @@ fn the_page_names_all_that_pytorch_tests() {
         })
         .map(|(name, _)| *name)
         .collect();
-    assert!(silent.is_empty(), "no row and no reason in crates/operations/tested.tsv: {silent:?}");
+    assert!(silent.is_empty(), "no row and no reason in tools/operations/tested.tsv: {silent:?}");
 }
 
 /// Each check finds a row that is wrong in the checked property.

@@ -48,7 +48,7 @@ pub fn torch_name(row: &Row) -> String {
 pub fn page() -> String {
     let mut out = String::from(
         "# Operations\n\n\
-         This page is written by `cargo xtask operations` from the table in `crates/operations`, which the tests also use: they check every\n\
+         This page is written by `cargo xtask operations` from the table in `tools/operations`, which the tests also use: they check every\n\
          line on every device. \"Floats\" are f32, f64, f16 and bf16, and \"integers\" are i64, i32, u32 and u8; a GPU supports the dtypes that\n\
          `device.info()` lists. Gradients are compared with finite differences and with PyTorch's, second derivatives with finite\n\
          differences. Names without a module are methods of `Tensor`.\n",
@@ -135,7 +135,7 @@ fn absent(out: &mut String) {
     let _ = write!(
         out,
         "\n## PyTorch's operations without a line above\n\nThese are taken from {} names for dense real tensors in `torch`, `torch.Tensor`, \
-         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`crates/operations/torch.tsv`, without in-place forms), and from {} names that PyTorch's own suite tests\n(`crates/operations/tested.tsv`; names without `torch.` are the suite's).\n\nUnder another name:\n\n",
+         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`tools/operations/torch.tsv`, without in-place forms), and from {} names that PyTorch's own suite tests\n(`tools/operations/tested.tsv`; names without `torch.` are the suite's).\n\nUnder another name:\n\n",
         TORCH.lines().count(),
         TESTED.lines().count()
     );

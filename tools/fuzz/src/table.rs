@@ -1,4 +1,4 @@
-//! Steps from the table of operations (crates/operations): a row applied to the results of other steps. The
+//! Steps from the table of operations (tools/operations): a row applied to the results of other steps. The
 //! row gives the shapes and the kinds of its inputs; its result is compared with the plain reference, like
 //! that of every step.
 
