@@ -32,7 +32,6 @@ const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-tensor-core/graph", &["handle", "memory_log", "node", "op", "trace"]),
     ("taper-tensor-core/kernels", &["blocks", "custom", "kernel", "ticket"]),
     ("taper-tensor-core/tensor/indexing", &["index", "scatter", "slices"]),
-    ("taper-weights", &["file", "gguf", "npz", "read", "safetensors", "tensor_info", "torch", "value"]),
 ];
 
 /// A module's path inside its crate: empty for the root.

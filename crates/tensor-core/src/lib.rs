@@ -70,8 +70,8 @@ pub use graph::{
 };
 pub use kernels::{
     blocks::{
-        Affine, AffineBits, AffineChannels, BlockFormat, Codebook4, CodebookScales, GgmlType, IntegerGroups,
-        WeightFormat, block_format, register_block_format,
+        Affine, AffineBits, AffineChannels, BlockFormat, BlockType, Codebook4, CodebookScales, GgmlType,
+        IntegerGroups, WeightFormat, block_format, register_block_format,
     },
     contraction,
     custom::{self, CustomKernel},

@@ -6,6 +6,7 @@
 
 mod globals;
 mod module;
+mod names;
 mod node;
 mod pickle;
 mod write;
@@ -22,13 +23,14 @@ use tensor_core::{
 
 use self::{
     globals::StorageType,
+    names::names_of,
     node::{Refusal, Storage, StoredTensor},
     pickle::Pickle,
 };
 use crate::{
     Value,
     archive::{Archive, Entry, beyond},
-    file::{Parsed, names_of},
+    parsed::Parsed,
     stream::Stream,
     tensor_info::{Place, TensorInfo},
 };

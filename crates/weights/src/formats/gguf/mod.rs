@@ -4,24 +4,19 @@
 //! Dimensions are stored fastest first: a tensor of shape `[rows, columns]` is stored as `[columns, rows]`.
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
-mod types;
-mod value;
 mod write;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use tensor_core::{
-    Result, Shape,
+    BlockType, DType, Result, Shape,
     file::{Content, file_error},
 };
 
-pub use self::{
-    types::BlockType,
-    value::{GgufArray, GgufValue},
-    write::GgufWriter,
-};
+pub use self::write::GgufWriter;
 use crate::{
-    file::Parsed,
+    gguf_value::{GgufArray, GgufValue},
+    parsed::Parsed,
     stream::Stream,
     tensor_info::{AXES_LIMIT, Encoding, Place, TensorInfo},
 };
@@ -250,7 +245,7 @@ impl Reader<'_> {
                 format!("has tensor \"{name}\" with more elements than can be counted"),
             ));
         };
-        let Some(encoding) = types::encoding(kind) else {
+        let Some(encoding) = encoding(kind) else {
             return Err(file_error(path, format!("has tensor \"{name}\" of type {kind}, which is unknown")));
         };
         if let Encoding::Blocks(blocks) = &encoding
@@ -275,3 +270,10 @@ impl Reader<'_> {
 
 /// The greatest nesting depth of arrays.
 const ARRAY_DEPTH: usize = 8;
+
+/// The encoding for a number of `ggml_type`.
+fn encoding(number: u32) -> Option<Encoding> {
+    let dtype = DType::ALL.into_iter().find(|dtype| dtype.info().gguf == Some(number));
+    let blocks = || BlockType::ALL.iter().find(|blocks| blocks.number() == number);
+    dtype.map(Encoding::Plain).or_else(|| blocks().copied().map(Encoding::Blocks))
+}

@@ -11,7 +11,7 @@ use tensor_core::{
 
 use crate::{
     archive::{Archive, Entry, Packed, write_archive},
-    file::Parsed,
+    parsed::Parsed,
     state::computed,
     stream::Stream,
     tensor_info::{AXES_LIMIT, Encoding, Place, TensorInfo},

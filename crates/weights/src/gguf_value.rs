@@ -40,7 +40,7 @@ macro_rules! numbers {
 
         impl GgufValue {
             /// Writes the number of the type, and the value's bytes.
-            pub(super) fn write(&self, out: &mut Vec<u8>) {
+            pub(crate) fn write(&self, out: &mut Vec<u8>) {
                 match self {
                     $(GgufValue::$variant(number) => {
                         out.extend(u32::to_le_bytes($kind));
@@ -121,7 +121,7 @@ numbers! {
 }
 
 /// Writes a text, after its length in bytes.
-pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend(text.bytes());
 }

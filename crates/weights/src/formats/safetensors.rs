@@ -1,31 +1,27 @@
 //! Safetensors: single files, whose header `nn` reads, and shards with an index.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
 use nn::{SafetensorsPlace, StateDict, read_safetensors_header, safetensors_blocks_key, save_safetensors};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use tensor_core::{
     DType, Error, Result,
-    file::{Content, ReadBudget, file_error, write_whole},
+    file::{Content, file_error, write_whole},
 };
 
 use crate::{
-    file::{Format, Parsed, WeightFile, from_content, listed},
+    parsed::Parsed,
     tensor_info::{Encoding, Place, TensorInfo},
 };
 
-/// The file names that Hugging Face's libraries use in a folder, safetensors first.
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-const FOLDER: &[&str] = &[SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json"];
-
-/// The greatest size of an index, in bytes: that of a model with a million tensors.
-const INDEX_LIMIT: u64 = 200_000_000;
+/// The names that Hugging Face's libraries give to one file in a folder, and to the index of several.
+pub(crate) const SINGLE: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// Opens one file.
 #[track_caller]
@@ -47,92 +43,6 @@ pub(crate) fn open(content: &Arc<Content>) -> Result<Parsed> {
     });
     let tensors = tensors.collect();
     Ok(Parsed { tensors, texts: metadata, gguf: BTreeMap::new(), value: None, capacity: content.length() })
-}
-
-/// Whether a file is JSON, as an index is. Safetensors files have a brace as well, but after the length of
-/// their header.
-#[track_caller]
-pub(crate) fn is_index(content: &Content) -> Result<bool> {
-    let mut start = [0; 8];
-    let count = content.length().min(8) as usize;
-    content.read_at(&mut start[..count], 0)?;
-    let text = start[..count].trim_ascii_start();
-    Ok(text.starts_with(b"{") && !start[..count].contains(&0))
-}
-
-/// Opens the weights in a folder.
-#[track_caller]
-pub(crate) fn open_folder(folder: &Path, budget: ReadBudget) -> Result<WeightFile> {
-    match FOLDER.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
-        Some(path) => crate::open_within(path, budget),
-        None => {
-            Err(file_error(folder, format!("is a folder without weights: none of {}", FOLDER.join(", "))))
-        }
-    }
-}
-
-/// Opens the files that an index names, in its folder.
-#[track_caller]
-pub(crate) fn open_index(path: &Path, content: &Content, budget: ReadBudget) -> Result<WeightFile> {
-    if content.length() > INDEX_LIMIT {
-        return Err(file_error(
-            path,
-            format!("is an index of {} bytes, expected {INDEX_LIMIT} at most", content.length()),
-        ));
-    }
-    let mut text = vec![0; content.length() as usize];
-    content.read_at(&mut text, 0)?;
-    content.check_unchanged()?;
-    let index: Json = serde_json::from_slice(&text)
-        .map_err(|error| file_error(path, format!("is no index of shards: {error}")))?;
-    let Some(map) = index.get("weight_map").and_then(Json::as_object) else {
-        return Err(file_error(path, "is JSON without a \"weight_map\", and no index of shards"));
-    };
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let mut named: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (tensor, shard) in map {
-        let Some(shard) = shard.as_str() else {
-            return Err(file_error(path, format!("names no file for \"{tensor}\"")));
-        };
-        named.entry(shard).or_default().insert(tensor);
-    }
-    let mut all = BTreeMap::new();
-    let mut capacity = 0u64;
-    for (shard, names) in named {
-        let inside = Path::new(shard).components().all(|part| matches!(part, Component::Normal(_)));
-        if shard.is_empty() || !inside {
-            return Err(file_error(
-                path,
-                format!("names the shard \"{shard}\", which is not within the folder"),
-            ));
-        }
-        let at = folder.join(shard);
-        if !at.is_file() {
-            let message = format!(
-                "names the shard \"{shard}\", which is missing, for \"{}\"",
-                listed(names.iter().map(ToString::to_string))
-            );
-            return Err(file_error(path, message));
-        }
-        let file = from_content(&Arc::new(Content::open(&at)?), budget)?;
-        let (tensors, bytes) = file.into_tensors();
-        capacity = capacity.saturating_add(bytes);
-        let missing: Vec<&&str> = names.iter().filter(|name| !tensors.contains_key(**name)).collect();
-        if !missing.is_empty() {
-            let message = format!(
-                "has no tensor {}, which the index says is in it",
-                listed(missing.iter().map(ToString::to_string))
-            );
-            return Err(file_error(&at, message));
-        }
-        all.extend(tensors.into_iter().filter(|(name, _)| names.contains(name.as_str())));
-    }
-    let texts = index.get("metadata").and_then(Json::as_object).into_iter().flatten();
-    let texts = texts
-        .map(|(key, value)| (key.clone(), value.as_str().map_or_else(|| value.to_string(), String::from)));
-    let parsed =
-        Parsed { tensors: all, texts: texts.collect(), gguf: BTreeMap::new(), value: None, capacity };
-    Ok(WeightFile::new(path, Format::Sharded, parsed))
 }
 
 /// Options of [`save_sharded`].

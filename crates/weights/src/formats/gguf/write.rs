@@ -1,6 +1,7 @@
 //! Writing GGUF, version 3.
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     io::{BufWriter, Write},
     path::Path,
@@ -8,15 +9,12 @@ use std::{
 
 use nn::StateDict;
 use tensor_core::{
-    DType, Error, Result, Tensor, eval_all,
+    BlockType, DType, Error, GgmlType, Result, Tensor, eval_all,
     file::{file_error, write_whole},
 };
 
-use super::{
-    ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC,
-    types::BlockType,
-    value::{GgufValue, write_text},
-};
+use super::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC};
+use crate::gguf_value::{GgufValue, write_text};
 
 /// A GGUF file to be written: metadata, and tensors in the order in which they are added.
 ///
@@ -187,8 +185,7 @@ impl GgufWriter {
 /// The blocks of a tensor in a format of ggml.
 fn in_blocks(tensor: &Tensor) -> Option<Stored> {
     let format = tensor.block_format()?;
-    let named = |blocks: &&BlockType| blocks.name().eq_ignore_ascii_case(&format.to_string());
-    let blocks = *BlockType::ALL.iter().find(named)?;
+    let blocks = (&*format as &dyn Any).downcast_ref::<GgmlType>()?.block_type();
     let bytes = tensor.block_bytes().ok()?;
     let bytes = Tensor::from_slice(&bytes, [bytes.len()], &tensor.device()).ok()?;
     Some(Stored::Blocks { blocks, shape: tensor.dims().to_vec(), bytes })
