@@ -5,10 +5,10 @@ use tensor_core::{Argument, DType, Scalar};
 
 use super::{
     builder::{float, int, ints, text},
+    exporter::{Exporter, Failure},
     index::index_of,
     quantized, recurrent,
     sample::{Call, Size, Twin},
-    walk::{Exporter, Failure},
 };
 
 /// The operators for calls of one function.

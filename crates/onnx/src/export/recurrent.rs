@@ -3,9 +3,9 @@
 
 use super::{
     builder::{int, text, texts},
+    exporter::{Exporter, Failure},
     layers::given,
     sample::Call,
-    walk::{Exporter, Failure},
 };
 
 /// The operator of a cell, and the order in which ONNX has its gates.

@@ -1,13 +1,11 @@
 //! The operators, a file for each family. Each file has a table of domain, name, first version, and the
 //! function, which calls tensor operations and layers.
 
-pub(crate) mod host;
-
 mod activation;
 mod attention;
 mod control;
 pub(crate) mod conv;
-mod elementwise;
+pub(crate) mod elementwise;
 mod image;
 mod index;
 mod linear_attention;
@@ -22,10 +20,10 @@ mod pool;
 pub(crate) mod quantized;
 mod random;
 mod recurrent;
-mod reduce;
+pub(crate) mod reduce;
 mod resize;
 mod sequence;
-mod shape;
+pub(crate) mod shape;
 mod signal;
 mod text;
 mod training;

@@ -11,8 +11,8 @@ use super::{
     editor::{Editor, Found, Step, attributes},
 };
 use crate::{
-    attribute::Attribute,
     context::Context,
+    graph::Attribute,
     ops::{all, conv},
     value::Value,
 };

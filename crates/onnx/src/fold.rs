@@ -6,14 +6,11 @@ use std::sync::Arc;
 
 use tensor_core::{DType, Kind, Result, Scalar, Shape};
 
-use super::{elementwise::cast_to, reduce, shape};
 use crate::{
-    context::Context,
-    value::{DataType, HostData, HostTensor, Value, within},
+    context::{Context, HostFn},
+    ops::{elementwise::cast_to, reduce, shape, sizes},
+    value::{DataType, HostData, HostTensor, Value, broadcast, within},
 };
-
-/// Computes an operator on the host.
-pub(crate) type HostFn = fn(&Context<'_>) -> Result<Option<Vec<Value>>>;
 
 /// The number of elements up to which results are computed on the host.
 const LIMIT: usize = 1 << 14;
@@ -128,31 +125,6 @@ fn common(list: &[&HostTensor]) -> Option<Vec<usize>> {
     }
     shape.checked_numel().filter(|&count| count <= LIMIT)?;
     Some(shape.dims().to_vec())
-}
-
-/// For each element of `shape` in order, the position of the element that is broadcast there.
-pub(super) fn broadcast(dims: &[usize], shape: &[usize]) -> Vec<usize> {
-    let count: usize = shape.iter().product();
-    if dims.iter().product::<usize>() == 1 {
-        return vec![0; count];
-    }
-    if dims == shape {
-        return (0..count).collect();
-    }
-    let mut positions = vec![0; count];
-    let mut stride = 1;
-    let mut period = 1;
-    for (back, &size) in shape.iter().rev().enumerate() {
-        let own = dims.len().checked_sub(back + 1).map_or(1, |axis| dims[axis]);
-        if own > 1 {
-            for (at, position) in positions.iter_mut().enumerate() {
-                *position += at / period % size * stride;
-            }
-        }
-        stride *= own;
-        period *= size;
-    }
-    positions
 }
 
 fn pairs<T: Copy, U>(
@@ -340,7 +312,7 @@ fn concat(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
 
 fn constant_of_shape(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
     let Some(list) = inputs(c) else { return Ok(None) };
-    let shape = super::sizes(c, &list[0].to_i64s()?)?;
+    let shape = sizes(c, &list[0].to_i64s()?)?;
     let count = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
     let Some(count) = count.filter(|&count| count <= LIMIT) else { return Ok(None) };
     let (scalar, dtype) = shape::fill_value(c)?;
@@ -356,7 +328,7 @@ fn constant_of_shape(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
 fn expand(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
     let Some(list) = inputs(c) else { return Ok(None) };
     let [x, wanted] = list.as_slice() else { return Ok(None) };
-    let wanted = super::sizes(c, &wanted.to_i64s()?)?;
+    let wanted = sizes(c, &wanted.to_i64s()?)?;
     let Ok(shape) = Shape::from(x.dims()).broadcast(&wanted.into(), "onnx") else { return Ok(None) };
     if shape.checked_numel().is_none_or(|count| count > LIMIT) {
         return Ok(None);
