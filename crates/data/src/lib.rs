@@ -28,7 +28,7 @@ pub mod __private {
 #[cfg(feature = "audio")]
 pub mod audio;
 mod collate;
-mod compose;
+mod concat_dataset;
 #[cfg(feature = "csv")]
 mod csv_table;
 mod dataset;
@@ -56,10 +56,10 @@ mod tensor_dataset;
 mod workers;
 
 pub use collate::Collate;
-pub use compose::{ConcatDataset, Map, MapRandom};
+pub use concat_dataset::ConcatDataset;
 #[cfg(feature = "csv")]
 pub use csv_table::{CsvNumber, CsvOptions, CsvTable, LabelColumn, parse_csv, read_csv};
-pub use dataset::{Dataset, ItemDataset, Subset, random_split, random_split_fractions};
+pub use dataset::{Dataset, ItemDataset, Map, MapRandom, Subset, random_split, random_split_fractions};
 pub use digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};
 pub use file_dataset::{FileDataset, RowFile};
 pub use idx::{Idx, MnistFiles, find_mnist, read_idx, read_idx_within};

@@ -21,7 +21,7 @@ use std::{
 
 use tensor_core::{DType, Device, Generator, Result, Scalar, Shape, Tensor, bf16, f16};
 
-use crate::{Module, Role, Visitor, VisitorMut};
+use crate::{Module, Role, Training, Visitor, VisitorMut};
 
 /// A type that a field of a module may have: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`],
 /// plain data, or one of the standard library's containers of these.
@@ -45,7 +45,7 @@ use crate::{Module, Role, Visitor, VisitorMut};
 /// | [`Tensor`] with `.requires_grad()` (or that had it before it was frozen) | itself: a parameter |
 /// | [`Tensor`] from `.into_cell(false)?` | itself: a buffer |
 /// | any other [`Tensor`] | a constant: neither trained nor saved (`#[module(constant)]` declares it) |
-/// | [`Training`](crate::Training) | set by `train` and `eval` |
+/// | [`Training`] | set by `train` and `eval` |
 /// | [`Generator`] | saved by [`Module::rng_state`] |
 /// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | as their contents |
 /// | `Vec`, `VecDeque`, arrays, slices, tuples | their elements, under their positions |
@@ -142,6 +142,13 @@ impl AsRef<Tensor> for Parameter {
     fn as_ref(&self) -> &Tensor {
         &self.0
     }
+}
+
+impl Field for Training {
+    fn visit_field(&self, visitor: &mut Visitor) {
+        visitor.training(self);
+    }
+    fn visit_field_mut(&mut self, _: &mut VisitorMut) {}
 }
 
 impl Field for Parameter {

@@ -24,6 +24,7 @@ mod checkpoint;
 mod containers;
 mod field;
 pub mod functional;
+mod functions;
 pub mod init;
 mod layer_hooks;
 mod layers;

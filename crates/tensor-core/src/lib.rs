@@ -76,7 +76,8 @@ pub use kernels::{
     contraction,
     custom::{self, CustomKernel},
     formula::Formula,
-    kernel::{self, Kernel, Launch},
+    kernel::{self, Kernel},
+    launch::Launch,
     layout::{Collapsed, Layout, Strides, collapse},
     operators::{
         ArgReduceOp, BinaryDomain, BinaryOp, CompareOp, CumulativeOp, RandomKind, ReduceOp, Refusal,

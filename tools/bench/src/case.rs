@@ -15,7 +15,6 @@ use crate::{
     Result,
     line::{Line, Times},
     machine::Machine,
-    operations::Operation,
     peer::Peer,
     round,
 };
@@ -37,19 +36,20 @@ pub(crate) enum Work {
     Alone(fn(&Bench, &str) -> Result<Line>),
     /// One of [`Machine::CASES`], by its place there.
     Machine(usize),
-    /// A file that another program runs too.
-    File(Box<dyn Compared>),
-    /// A row of the table of operations.
-    Operation(Box<Operation>),
+    /// A file that another program runs too, or a row of the table of operations.
+    Compared(Box<dyn Compared>),
 }
+
+/// The error of a call that needs files.
+pub(crate) const NO_MODELS: &str = "--models is missing";
 
 /// Work that measures both sides itself.
 pub(crate) trait Compared {
     /// Both lines of a case; a wrong result is reported in Taper's line.
     fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>);
 
-    /// The call that is timed, with files from the folder `models`.
-    fn call(&self, models: &Path, device: &Device) -> Result<Call>;
+    /// The call that is timed, with files from the folder `models`, if it needs any.
+    fn call(&self, models: Option<&Path>, device: &Device) -> Result<Call>;
 }
 
 /// State that all cases share.
@@ -201,8 +201,7 @@ impl Case {
                 }
                 None => (timed.make)(&Inputs::new(device))?.0,
             },
-            Work::Operation(operation) => operation.call(device)?,
-            Work::File(file) => file.call(models.ok_or("--models is missing")?, device)?,
+            Work::Compared(work) => work.call(models, device)?,
             Work::Machine(_) | Work::Alone(_) => {
                 println!("no calls that are repeated: not profiled\n");
                 return Ok(());
@@ -225,7 +224,7 @@ impl Case {
                 let (call, _) = (timed.make)(inputs)?;
                 Ok((call, timed.bytes.map(|bytes| bytes as u64)))
             }
-            Work::Alone(_) | Work::Machine(_) | Work::File(_) | Work::Operation(_) => {
+            Work::Alone(_) | Work::Machine(_) | Work::Compared(_) => {
                 Err("only calls that are repeated are counted".into())
             }
         }
@@ -256,8 +255,7 @@ impl Bench {
     pub(crate) fn run(&self, case: &Case) -> Line {
         let line = match &case.work {
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
-            Work::Operation(operation) => return operation.run(self, &case.name, None).0,
-            Work::File(file) => return file.run(self, &case.name, None).0,
+            Work::Compared(work) => return work.run(self, &case.name, None).0,
             Work::Alone(run) => run(self, &case.name),
             Work::Timed(timed) => match (timed.misfit)(&self.device) {
                 Some(why) => Ok(Line::absent("taper", &case.name, why)),

@@ -169,8 +169,7 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
         std::thread::sleep(SETTLE);
     }
     Ok(match (&case.work, peer) {
-        (Work::File(file), peer) => file.run(bench, &case.name, peer),
-        (Work::Operation(operation), peer) => operation.run(bench, &case.name, peer),
+        (Work::Compared(work), peer) => work.run(bench, &case.name, peer),
         (_, Some(peer)) => {
             let ours = bench.run(case);
             std::thread::sleep(SETTLE);

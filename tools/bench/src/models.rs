@@ -24,7 +24,7 @@ use taper::{
 
 use crate::{
     Result, SETTLE,
-    case::{Bench, Call, Compared, time},
+    case::{Bench, Call, Compared, NO_MODELS, time},
     line::{Line, Times},
     onnx::difference,
     peer::Peer,
@@ -140,7 +140,7 @@ impl Kind {
         let (mut ours, outputs) = match self {
             Kind::Load => (loads(models, bench, name)?, None),
             Kind::Prompt(_) | Kind::Generate(_) | Kind::Sentences(_) => {
-                let mut call = self.call(models, &bench.device)?;
+                let mut call = self.call(Some(models), &bench.device)?;
                 let (times, outputs) = time(&bench.device, &mut call, 3..=2000, bench.budget)?;
                 (Line::timed("taper", name, &times), Some(outputs))
             }
@@ -164,8 +164,8 @@ impl Kind {
 }
 
 impl Compared for Kind {
-    fn call(&self, models: &Path, device: &Device) -> Result<Call> {
-        let folder = self.folder(models)?;
+    fn call(&self, models: Option<&Path>, device: &Device) -> Result<Call> {
+        let folder = self.folder(models.ok_or(NO_MODELS)?)?;
         let language = |dtype: DType| -> Result<Llama> {
             let source = WeightSource::open(&folder, device)?.floats(dtype);
             Ok(Llama::new(&read_config(&folder)?, &source)?)

@@ -14,7 +14,7 @@ use taper::{Device, Tensor, eval_all, no_grad, onnx::Model};
 
 use crate::{
     Result, SETTLE,
-    case::{Bench, Call, Compared, time},
+    case::{Bench, Call, Compared, NO_MODELS, time},
     line::{Line, Times},
     peer::Peer,
 };
@@ -262,7 +262,7 @@ impl Network {
         name: &str,
         peer: Option<&mut Peer>,
     ) -> Result<(Line, Option<Line>)> {
-        let mut call = self.call(models, &bench.device)?;
+        let mut call = self.call(Some(models), &bench.device)?;
         let (times, outputs) = time(&bench.device, &mut call, 3..=2000, bench.budget)?;
         let mut ours = Line::timed("taper", name, &times);
         let Some(peer) = peer else { return Ok((ours, None)) };
@@ -317,8 +317,8 @@ impl Network {
 }
 
 impl Compared for Network {
-    fn call(&self, models: &Path, device: &Device) -> Result<Call> {
-        let net = self.load(models, device)?;
+    fn call(&self, models: Option<&Path>, device: &Device) -> Result<Call> {
+        let net = self.load(models.ok_or(NO_MODELS)?, device)?;
         let inputs = self.inputs(device)?;
         Ok(Box::new(move || answer(&net, &inputs)))
     }

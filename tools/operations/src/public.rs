@@ -113,8 +113,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
 const SOURCES: &[(&str, &str)] = &[
     ("crates/tensor-core/src/tensor", ""),
     ("crates/tensor-core/src/graph/handle.rs", ""),
-    ("crates/nn/src/functional", "functional::"),
-    ("crates/nn/src/functional.rs", "functional::"),
+    ("crates/nn/src/functions", "functional::"),
     ("crates/nn/src/loss", "functional::"),
     ("crates/linalg/src", "linalg::"),
     ("crates/tensor-core/src/fft/mod.rs", "fft::"),

@@ -11,7 +11,7 @@ use super::{
     record, weight_and_bias,
 };
 use crate::{
-    functional::{
+    functions::{
         ConvOptions, ConvPadding, ConvTransposeOptions, PadMode, Window, by_dims, pad_by,
         transposed_convolution,
     },

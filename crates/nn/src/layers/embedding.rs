@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Module, Visitor, VisitorMut,
-    functional::{self, BagMode, BagOptions, renormalize},
+    functions::{self, BagMode, BagOptions, renormalize},
 };
 
 /// Options of an [`Embedding`], with PyTorch's names and defaults.
@@ -275,10 +275,10 @@ impl EmbeddingBag {
         };
         if rows.max_norm.is_some() {
             // Invalid arguments are refused before the table changes.
-            let _ = functional::embedding_bag(indices, &self.weight.detach(), options)?;
+            let _ = functions::embedding_bag(indices, &self.weight.detach(), options)?;
             rows.shorten(indices, &self.weight)?;
         }
-        record!(self, functional::embedding_bag(indices, &self.weight, options))
+        record!(self, functions::embedding_bag(indices, &self.weight, options))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     record, weight_and_bias,
 };
 use crate::{
-    functional,
+    functions,
     init::{self, Fan, Nonlinearity, settle},
 };
 
@@ -208,7 +208,7 @@ impl Bilinear {
     /// As [`functional::bilinear`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
-        record!(self, functional::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
+        record!(self, functions::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
     }
 }
 

@@ -2,9 +2,8 @@
 //! reorder the weights, which keep their names and PyTorch's order in the file.
 
 use super::{
-    builder::{int, text, texts},
+    builder::{given, int, text, texts},
     exporter::{Exporter, Failure},
-    layers::given,
     sample::Call,
 };
 

@@ -61,8 +61,8 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(linalg::more());
     cases.extend(files::more());
     cases.push(alone::new_sizes());
-    cases.extend(onnx::listed().map(|(name, network)| Case::of(name, Work::File(Box::new(network)))));
-    cases.extend(models::listed().map(|(name, model)| Case::of(name, Work::File(Box::new(model)))));
+    cases.extend(onnx::listed().map(|(name, network)| Case::of(name, Work::Compared(Box::new(network)))));
+    cases.extend(models::listed().map(|(name, model)| Case::of(name, Work::Compared(Box::new(model)))));
     cases.extend(operations::listed());
     cases
 }

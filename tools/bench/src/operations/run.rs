@@ -11,7 +11,7 @@ use taper_testing::tolerance;
 use super::{Fill, Large, sizes};
 use crate::{
     Result, SETTLE,
-    case::{Bench, Call, time},
+    case::{Bench, Call, Compared, time},
     line::Line,
     peer::Peer,
 };
@@ -34,9 +34,8 @@ pub(crate) struct Operation {
     pub(super) random: bool,
 }
 
-impl Operation {
-    /// Both lines of a case; a wrong result is reported in Taper's line.
-    pub(crate) fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
+impl Compared for Operation {
+    fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
         let mut lines = self.try_run(bench, name, peer).unwrap_or_else(|error| {
             let wrong = Some(error.to_string());
             (Line { peer: "taper".into(), case: name.into(), wrong, ..Line::default() }, None)
@@ -50,6 +49,12 @@ impl Operation {
         lines
     }
 
+    fn call(&self, _models: Option<&Path>, device: &Device) -> Result<Call> {
+        Ok(self.call_of(self.tensors(device)?, device))
+    }
+}
+
+impl Operation {
     fn try_run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> Result<(Line, Option<Line>)> {
         let budget = bench.budget.min(Duration::from_secs_f64(BUDGET));
         let inputs = self.tensors(&bench.device)?;
@@ -83,11 +88,6 @@ impl Operation {
             }
         }
         Ok((ours, Some(theirs)))
-    }
-
-    /// The call that is timed.
-    pub(crate) fn call(&self, device: &Device) -> Result<Call> {
-        Ok(self.call_of(self.tensors(device)?, device))
     }
 
     fn call_of(&self, tensors: Vec<Tensor>, device: &Device) -> Call {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Dropout, Visitor, VisitorMut,
-    functional::{self, ConvOptions, convolution},
+    functions::{self, ConvOptions, convolution},
     init::{self, Fan, Nonlinearity},
 };
 
@@ -263,10 +263,10 @@ impl Adapter {
         let _line = caller_line();
         // DoRA alone calls the layer with another input, and is not attached to layers with a scale.
         let base = |x: &Tensor, bias: Option<&Tensor>| {
-            functional::linear(if x.id() == input.id() { scaled } else { x }, weight, bias)
+            functions::linear(if x.id() == input.id() { scaled } else { x }, weight, bias)
         };
         let low_rank = |x: &Tensor| {
-            functional::linear(&functional::linear(x, &self.a, None)?, &self.b, self.bias.as_ref())
+            functions::linear(&functions::linear(x, &self.a, None)?, &self.b, self.bias.as_ref())
         };
         // The layer passes its weight as [out, in].
         let stored = match self.kind {
@@ -318,8 +318,8 @@ impl Adapter {
 #[track_caller]
 pub(super) fn rows(indices: &Tensor, table: &Tensor, padding: Option<usize>) -> Result<Tensor> {
     match padding {
-        Some(row) => functional::embedding_with_padding(indices, table, row),
-        None => functional::embedding(indices, table),
+        Some(row) => functions::embedding_with_padding(indices, table, row),
+        None => functions::embedding(indices, table),
     }
 }
 

@@ -7,7 +7,7 @@ use tensor_core::{Error, Result, Tensor, caller_line};
 
 use crate::{
     Visitor, VisitorMut,
-    functional::{fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine},
+    functions::{fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine},
     observer::{IntegerRange, Observer},
 };
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     Entry, Visitor, VisitorMut,
-    functional::{self, ConvOptions, convolution},
+    functions::{self, ConvOptions, convolution},
 };
 
 /// The adapters of one layer: none at first. A layer that can have adapters has this in a field, computes its
@@ -200,7 +200,7 @@ impl Adapters {
         bias: Option<&Tensor>,
     ) -> Result<Tensor> {
         match self.active() {
-            None => functional::linear(scaled, weight, bias),
+            None => functions::linear(scaled, weight, bias),
             Some(adapter) => adapter.linear(input, scaled, weight, bias),
         }
     }

@@ -36,7 +36,7 @@ use crate::{
         shape::Shape,
         sync::lock,
     },
-    kernels::custom::type_number,
+    kernels::identity::type_number,
 };
 
 /// A byte format of a tensor whose numbers share scales.

@@ -1,92 +1,11 @@
-//! Datasets made from other datasets: [`Map`], [`MapRandom`], [`ConcatDataset`].
+//! [`ConcatDataset`]: several datasets, one after the other.
 
 use tensor_core::{Device, Error, Result};
 
-use crate::{Collate, Dataset, Draws, dataset::out_of_range};
-
-/// A dataset whose items are the results of a function. See [`Dataset::map`].
-#[derive(Clone, Debug)]
-pub struct Map<D, F> {
-    pub(crate) dataset: D,
-    pub(crate) f: F,
-}
-
-/// A dataset whose items are the results of a function that draws random numbers. See
-/// [`Dataset::map_random`].
-#[derive(Clone, Debug)]
-pub struct MapRandom<D, F> {
-    pub(crate) dataset: D,
-    pub(crate) seed: u64,
-    pub(crate) f: F,
-}
-
-/// A batch of items that are computed one by one in an epoch.
-#[track_caller]
-fn one_by_one<D: Dataset>(
-    dataset: &D,
-    epoch: u64,
-    indices: &[usize],
-    device: Option<&Device>,
-) -> Result<<D::Item as Collate>::Batch>
-where
-    D::Item: Collate,
-{
-    let items = indices.iter().map(|&index| dataset.get_in(epoch, index)).collect::<Result<Vec<_>>>()?;
-    D::Item::collate(items, device)
-}
-
-impl<D: Dataset, T: Send, F: Fn(D::Item) -> Result<T> + Send + Sync> Dataset for Map<D, F> {
-    type Item = T;
-
-    fn len(&self) -> usize {
-        self.dataset.len()
-    }
-
-    #[track_caller]
-    fn get(&self, index: usize) -> Result<T> {
-        (self.f)(self.dataset.get(index)?)
-    }
-
-    #[track_caller]
-    fn get_in(&self, epoch: u64, index: usize) -> Result<T> {
-        (self.f)(self.dataset.get_in(epoch, index)?)
-    }
-
-    #[track_caller]
-    fn batch_in(&self, epoch: u64, indices: &[usize], device: Option<&Device>) -> Result<T::Batch>
-    where
-        T: Collate,
-    {
-        one_by_one(self, epoch, indices, device)
-    }
-}
-
-impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync> Dataset for MapRandom<D, F> {
-    type Item = T;
-
-    fn len(&self) -> usize {
-        self.dataset.len()
-    }
-
-    /// The item of epoch 0.
-    #[track_caller]
-    fn get(&self, index: usize) -> Result<T> {
-        self.get_in(0, index)
-    }
-
-    #[track_caller]
-    fn get_in(&self, epoch: u64, index: usize) -> Result<T> {
-        (self.f)(self.dataset.get_in(epoch, index)?, &mut Draws::of(self.seed, epoch, index as u64))
-    }
-
-    #[track_caller]
-    fn batch_in(&self, epoch: u64, indices: &[usize], device: Option<&Device>) -> Result<T::Batch>
-    where
-        T: Collate,
-    {
-        one_by_one(self, epoch, indices, device)
-    }
-}
+use crate::{
+    Collate, Dataset,
+    dataset::{one_by_one, out_of_range},
+};
 
 /// The concatenation of several datasets. `torch.utils.data.ConcatDataset`.
 ///
