@@ -20,7 +20,7 @@ const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-backend-cpu/kernels/contract", &["gemm", "kernel_table", "tables", "winograd"]),
     ("taper-backend-cpu/memory", &["blocks", "buffer", "narrow"]),
     ("taper-backend-cpu/simd", &["gaussian", "math", "vector"]),
-    ("taper-nn", &["field", "visitor"]),
+    ("taper-nn", &["adapt", "layers"]),
     ("taper-onnx", &["context", "graph"]),
     ("taper-tensor-core/graph", &["handle", "node", "op"]),
     ("taper-tensor-core/kernels", &["custom", "kernel"]),

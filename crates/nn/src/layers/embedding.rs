@@ -4,15 +4,11 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
-use super::{
-    layer,
-    linear::parameter,
-    lora::{Adapters, LayerKind},
-    record,
-};
+use super::{layer, linear::parameter, record};
 use crate::{
     Module, Visitor, VisitorMut,
     functions::{self, BagMode, BagOptions, renormalize},
+    lora::{Adapters, LayerKind},
 };
 
 /// Options of an [`Embedding`], with PyTorch's names and defaults.

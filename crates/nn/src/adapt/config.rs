@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use regex_lite::Regex;
 use tensor_core::{Error, Result, caller_line};
 
-use super::{OP, Patterns, kind::LayerKind};
+use super::{OP, kind::LayerKind, patterns::Patterns};
 
 /// The layers that get an adapter, by their paths in the model (`model.layers.0.self_attn.q_proj`), or
 /// parameters by their names ([`crate::Module::parameters_matching`]).

@@ -50,11 +50,11 @@ use crate::{
 ///
 /// A clone shares the adapters, as a clone of a layer shares its parameters.
 #[derive(Clone, Default)]
-pub struct Adapters(Arc<RwLock<Slot>>);
+pub struct Adapters(Arc<RwLock<WeightedHost>>);
 
 /// The adapters, the active one, and the weight's value before that one was merged.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct WeightedHost {
     pub(super) adapters: Vec<Arc<Adapter>>,
     pub(super) active: Option<usize>,
     pub(super) unmerged: Option<Unmerged>,
@@ -75,7 +75,7 @@ pub(super) struct Unmerged {
     pub(super) bias: Option<Tensor>,
 }
 
-impl Slot {
+impl WeightedHost {
     /// The place of the adapter with a name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.adapters.iter().position(|adapter| adapter.config.name == name)
@@ -83,11 +83,11 @@ impl Slot {
 }
 
 impl Adapters {
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Slot> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, WeightedHost> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Slot> {
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, WeightedHost> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,11 +98,11 @@ impl Adapters {
 
     /// The adapter that takes part in the forward pass.
     fn active(&self) -> Option<Arc<Adapter>> {
-        let slot = self.read();
-        if slot.unmerged.is_some() {
+        let weighted = self.read();
+        if weighted.unmerged.is_some() {
             return None;
         }
-        slot.active.and_then(|active| slot.adapters.get(active).cloned())
+        weighted.active.and_then(|active| weighted.adapters.get(active).cloned())
     }
 
     /// The scale `[in]` that a linear layer divides its input by before the product with its weight, if it
@@ -264,21 +264,23 @@ impl Adapters {
 
     /// Visits the adapters' tensors, with their names.
     pub(super) fn visit_tensors(&self, visitor: &mut Visitor) {
-        let slot = self.read();
-        slot.adapters.iter().for_each(|adapter| adapter.visit(visitor, Some(&adapter.config.name)));
+        let weighted = self.read();
+        weighted.adapters.iter().for_each(|adapter| adapter.visit(visitor, Some(&adapter.config.name)));
     }
 
     /// An independent copy, with the tensors that the visitor replaces.
     fn copied(&self, visitor: &mut VisitorMut) -> Adapters {
-        let slot = self.read();
-        let adapters = slot.adapters.iter().map(|adapter| Arc::new(adapter.replaced(visitor))).collect();
-        let mut input_scale = slot.input_scale.clone();
+        let weighted = self.read();
+        let adapters = weighted.adapters.iter().map(|adapter| Arc::new(adapter.replaced(visitor))).collect();
+        let mut input_scale = weighted.input_scale.clone();
         if let Some(scale) = &mut input_scale {
             visitor.buffer("", scale);
         }
-        let simulated = slot.simulated.as_ref().map(|simulated| Arc::new(simulated.replaced(visitor)));
-        let (active, unmerged, shared) = (slot.active, slot.unmerged.clone(), slot.shared.clone());
-        let copy = Slot { adapters, active, unmerged, shared, input_scale, simulated, measured: None };
+        let simulated = weighted.simulated.as_ref().map(|simulated| Arc::new(simulated.replaced(visitor)));
+        let (active, unmerged, shared) =
+            (weighted.active, weighted.unmerged.clone(), weighted.shared.clone());
+        let copy =
+            WeightedHost { adapters, active, unmerged, shared, input_scale, simulated, measured: None };
         Adapters(Arc::new(RwLock::new(copy)))
     }
 }
@@ -316,7 +318,7 @@ impl Tensors {
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) path: String,
-    pub(crate) slot: Adapters,
+    pub(crate) adapters: Adapters,
     pub(crate) weight: Tensor,
     pub(crate) kind: LayerKind,
     /// The layer's bias, as far as it has that name.
@@ -326,9 +328,16 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    fn new(path: &str, slot: &Adapters, weight: &Tensor, kind: LayerKind) -> Host {
-        let uses = slot.read().shared.iter().cloned().collect();
-        Host { path: path.to_string(), slot: slot.clone(), weight: weight.clone(), kind, bias: None, uses }
+    fn new(path: &str, adapters: &Adapters, weight: &Tensor, kind: LayerKind) -> Host {
+        let uses = adapters.read().shared.iter().cloned().collect();
+        Host {
+            path: path.to_string(),
+            adapters: adapters.clone(),
+            weight: weight.clone(),
+            kind,
+            bias: None,
+            uses,
+        }
     }
 
     /// Finds the layer's bias and the other uses of its weight among the tensors of the model. `paths` are
@@ -355,7 +364,7 @@ impl Host {
     /// An error unless no adapter is merged into the weight.
     #[track_caller]
     pub(crate) fn require_unmerged(&self) -> Result<()> {
-        match self.slot.read().unmerged {
+        match self.adapters.read().unmerged {
             None => Ok(()),
             Some(_) => {
                 let message =
@@ -368,7 +377,7 @@ impl Host {
     /// An error if the layer divides its input, so that its weight alone is not what it computes.
     #[track_caller]
     pub(super) fn require_unscaled(&self, what: &str) -> Result<()> {
-        if self.slot.input_scale().is_none() {
+        if self.adapters.input_scale().is_none() {
             return Ok(());
         }
         let message =

@@ -22,10 +22,14 @@ pub use calibration::Calibration;
 pub use gptq::GptqOptions;
 use tensor_core::{DType, Error, GgmlType, IntegerGroups, Result, Tensor, WeightFormat};
 
-use crate::{
-    Module, VisitorMut,
-    layers::lora::{Host, InputStatistics, LayerKind, by_pattern, hosts, is_named},
+use super::{
+    config::{by_pattern, is_named},
+    handle::hosts,
+    kind::LayerKind,
+    statistics::InputStatistics,
+    weighted_host::Host,
 };
+use crate::{Module, VisitorMut};
 
 const OP: &str = "quantize";
 
@@ -252,7 +256,7 @@ pub fn quantize<M: Module + ?Sized>(model: &mut M, config: &QuantizeConfig) -> R
         cell.assign(&scaled.values[&cell.id()].to_dtype(cell.dtype())?)?;
     }
     for (host, scale) in &scaled.divided {
-        host.slot.set_input_scale(Some(scale))?;
+        host.adapters.set_input_scale(Some(scale))?;
     }
     let cells = encoded.into_iter().map(|(id, blocks)| Ok((id, blocks.into_cell(false)?)));
     model.visit_mut(&mut VisitorMut::new(cells.collect::<Result<_>>()?));

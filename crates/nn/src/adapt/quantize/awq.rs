@@ -8,7 +8,7 @@ use tensor_core::{DType, Error, Result, Tensor, WeightFormat};
 use super::OP;
 use crate::{
     Module,
-    layers::lora::{Host, InputStatistics, is_named},
+    adapt::{config::is_named, statistics::InputStatistics, weighted_host::Host},
 };
 
 /// The least scale before the division by √(max · min).
@@ -131,7 +131,7 @@ pub(super) fn awq<M: Module + ?Sized>(
             Some(path) => fold(&mut scaled, &formats, &named, path, &group, &scale)?,
             None => {
                 for &host in &group.layers {
-                    let all = match host.slot.input_scale() {
+                    let all = match host.adapters.input_scale() {
                         Some(before) => before.mul(&scale)?,
                         None => scale.clone(),
                     };

@@ -7,7 +7,7 @@ use tensor_core::{Error, Result, Tensor, caller_line};
 use super::OP;
 use crate::{
     Module,
-    layers::lora::{Host, InputStatistics, LayerKind, hosts},
+    adapt::{handle::hosts, kind::LayerKind, statistics::InputStatistics, weighted_host::Host},
 };
 
 /// A measurement of the inputs of a model's linear layers over what the model is run on meanwhile. Errors of
@@ -52,7 +52,7 @@ impl Calibration {
     fn begin<M: Module + ?Sized>(model: &M, products: bool) -> Calibration {
         let mut hosts = hosts(model);
         hosts.retain(|host| matches!(host.kind, LayerKind::Linear { .. }));
-        hosts.iter().for_each(|host| host.slot.observe(Some(products)));
+        hosts.iter().for_each(|host| host.adapters.observe(Some(products)));
         Calibration { hosts }
     }
 
@@ -77,7 +77,7 @@ impl Calibration {
     pub fn statistics(self) -> Result<BTreeMap<String, InputStatistics>> {
         let mut all = BTreeMap::new();
         for host in &self.hosts {
-            let Some(inputs) = host.slot.statistics() else { continue };
+            let Some(inputs) = host.adapters.statistics() else { continue };
             if !inputs.mean_square.isfinite().all().item::<bool>()? {
                 let message = format!("{}: the calibration data give an input that is not finite", host.path);
                 return Err(Error::invalid(OP, message));
@@ -90,6 +90,6 @@ impl Calibration {
 
 impl Drop for Calibration {
     fn drop(&mut self) {
-        self.hosts.iter().for_each(|host| host.slot.observe(None));
+        self.hosts.iter().for_each(|host| host.adapters.observe(None));
     }
 }

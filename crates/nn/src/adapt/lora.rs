@@ -29,39 +29,12 @@
 //! assert_eq!(with.to_vec::<f32>()?, without.to_vec::<f32>()?); // B is zero at first
 //! # Ok(()) }
 //! ```
-//!
-//! | file | contents |
-//! |---|---|
-//! | `config` | [`LoraConfig`]: targets, ranks, scalings |
-//! | `patterns` | [`Patterns`]: ranks and scalings of some layers |
-//! | `kind` | [`LayerKind`]: linear, embedding, convolution |
-//! | `saved` | biases and modules of the model that are trained with an adapter |
-//! | `adapter` | the matrices of one layer, its output and merged weight |
-//! | `slot` | [`Adapters`], the field of a layer that holds them |
-//! | `simulated` | the rounding of a layer's input and weight, for training and calibration |
-//! | `statistics` | [`InputStatistics`]: sums over the inputs of a layer, for quantizing its weight |
-//! | `handle` | [`Lora`]: one adapter of a model, over all its layers |
 
-mod adapter;
-mod config;
-mod handle;
-mod kind;
-mod patterns;
-mod saved;
-mod simulated;
-mod slot;
-mod statistics;
-
-pub use config::{LoraBias, LoraConfig, LoraInit, Targets};
-pub(crate) use config::{by_pattern, is_named};
-pub(crate) use handle::hosts;
-pub use handle::{Lora, MergeOptions, activate, attach, attach_to, find, names};
-pub use kind::LayerKind;
-pub use patterns::Patterns;
-pub(crate) use simulated::{Simulated, channel_scales};
-pub use slot::Adapters;
-pub(crate) use slot::Host;
-pub use statistics::InputStatistics;
-
-/// The name in errors.
-const OP: &str = "lora";
+pub use super::{
+    config::{LoraBias, LoraConfig, LoraInit, Targets},
+    handle::{Lora, MergeOptions, activate, attach, attach_to, find, names},
+    kind::LayerKind,
+    patterns::Patterns,
+    statistics::InputStatistics,
+    weighted_host::Adapters,
+};

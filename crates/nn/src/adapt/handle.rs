@@ -11,8 +11,9 @@ use super::{
     OP,
     adapter::Adapter,
     config::{LoraBias, LoraConfig, is_named},
+    kind::LayerKind,
     saved::Saved,
-    slot::{Adapters, Host, Slot, Tensors, Unmerged},
+    weighted_host::{Adapters, Host, Tensors, Unmerged, WeightedHost},
 };
 use crate::{Entry, Module, Role, Visitor, VisitorMut};
 
@@ -75,7 +76,7 @@ fn attach_where<M: Module + ?Sized>(
     config.check()?;
     let all = hosts(model);
     all.iter().try_for_each(Host::require_unmerged)?;
-    if all.iter().any(|host| host.slot.read().find(&config.name).is_some()) {
+    if all.iter().any(|host| host.adapters.read().find(&config.name).is_some()) {
         let message = format!("the model has an adapter {:?}: give another name, or detach it", config.name);
         return Err(Error::invalid(OP, message));
     }
@@ -88,7 +89,7 @@ fn attach_where<M: Module + ?Sized>(
         let adapter = Adapter::new(&config, &host.path, host.kind, &host.weight, rng)?;
         layers.push((host.clone(), adapter));
     }
-    let of_adapters: HashSet<u64> = all.iter().flat_map(|host| tensors(&host.slot)).collect();
+    let of_adapters: HashSet<u64> = all.iter().flat_map(|host| tensors(&host.adapters)).collect();
     let mut entries = entries_of(model);
     entries.retain(|entry| !of_adapters.contains(&entry.tensor.id()));
     let trained = trained_with(&config, &layers, &entries)?;
@@ -106,7 +107,7 @@ fn attach_where<M: Module + ?Sized>(
         parameter.set_grad(None);
     }
     for (host, adapter) in &layers {
-        host.slot.write().adapters.push(adapter.clone());
+        host.adapters.write().adapters.push(adapter.clone());
     }
     let lora = Lora { config, layers, all };
     lora.activate()?;
@@ -169,7 +170,7 @@ fn nothing_selected(config: &LoraConfig, all: &[Host]) -> Error {
 pub fn names<M: Module + ?Sized>(model: &M) -> Vec<String> {
     let mut names = Vec::new();
     for host in hosts(model) {
-        for adapter in &host.slot.read().adapters {
+        for adapter in &host.adapters.read().adapters {
             if !names.contains(&adapter.config.name) {
                 names.push(adapter.config.name.clone());
             }
@@ -182,8 +183,8 @@ pub fn names<M: Module + ?Sized>(model: &M) -> Vec<String> {
 pub fn find<M: Module + ?Sized>(model: &M, name: &str) -> Option<Lora> {
     let all = hosts(model);
     let of_host = |host: &Host| {
-        let slot = host.slot.read();
-        slot.find(name).map(|at| (host.clone(), slot.adapters[at].clone()))
+        let weighted = host.adapters.read();
+        weighted.find(name).map(|at| (host.clone(), weighted.adapters[at].clone()))
     };
     let layers: Vec<(Host, Arc<Adapter>)> = all.iter().filter_map(of_host).collect();
     let config = layers.first()?.1.config.clone();
@@ -216,11 +217,11 @@ pub(crate) fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
     let mut hosts: Vec<Host> = hosts.map(|host| *host).collect();
     let mut paths: HashMap<usize, Vec<String>> = HashMap::new();
     for host in &hosts {
-        paths.entry(host.slot.address()).or_default().push(host.path.clone());
+        paths.entry(host.adapters.address()).or_default().push(host.path.clone());
     }
     let tensors = Tensors::new(entries_of(model));
     hosts.retain_mut(|host| {
-        let Some(paths) = paths.remove(&host.slot.address()) else { return false };
+        let Some(paths) = paths.remove(&host.adapters.address()) else { return false };
         host.look_around(&tensors, &paths);
         true
     });
@@ -235,9 +236,9 @@ fn entries_of<M: Module + ?Sized>(model: &M) -> Vec<Entry> {
 }
 
 /// The ids of the tensors of a layer's adapters.
-fn tensors(slot: &Adapters) -> Vec<u64> {
+fn tensors(adapters: &Adapters) -> Vec<u64> {
     let mut visitor = Visitor::new();
-    slot.visit_tensors(&mut visitor);
+    adapters.visit_tensors(&mut visitor);
     visitor.entries().into_iter().map(|entry| entry.tensor.id()).collect()
 }
 
@@ -245,18 +246,18 @@ fn tensors(slot: &Adapters) -> Vec<u64> {
 fn switch(all: &[Host], name: Option<&str>) -> Result<()> {
     let _line = caller_line();
     all.iter().try_for_each(Host::require_unmerged)?;
-    make_active(all, |_, slot| name.and_then(|name| slot.find(name)))
+    make_active(all, |_, weighted| name.and_then(|name| weighted.find(name)))
 }
 
 /// Makes an adapter of each layer the active one, or none, by the number of the layer.
 #[track_caller]
-fn make_active(all: &[Host], choose: impl Fn(usize, &Slot) -> Option<usize>) -> Result<()> {
+fn make_active(all: &[Host], choose: impl Fn(usize, &WeightedHost) -> Option<usize>) -> Result<()> {
     let mut chosen = Vec::with_capacity(all.len());
     for (number, host) in all.iter().enumerate() {
-        let mut slot = host.slot.write();
-        slot.active = choose(number, &slot);
-        let adapters = slot.adapters.iter().enumerate();
-        chosen.extend(adapters.map(|(k, adapter)| (adapter.clone(), slot.active == Some(k))));
+        let mut weighted = host.adapters.write();
+        weighted.active = choose(number, &weighted);
+        let adapters = weighted.adapters.iter().enumerate();
+        chosen.extend(adapters.map(|(k, adapter)| (adapter.clone(), weighted.active == Some(k))));
     }
     // Two adapters may have values for one tensor: the model's own comes between them.
     for active in [false, true] {
@@ -274,7 +275,7 @@ impl<'a> Others<'a> {
     /// Makes no adapter active.
     #[track_caller]
     fn deactivate(all: &'a [Host]) -> Result<Others<'a>> {
-        let before = all.iter().map(|host| host.slot.read().active).collect();
+        let before = all.iter().map(|host| host.adapters.read().active).collect();
         switch(all, None)?;
         Ok(Others(all, before))
     }
@@ -385,7 +386,7 @@ impl Lora {
                 );
                 return Err(Error::invalid(OP, message));
             }
-            if matches!(host.kind, super::LayerKind::Conv { groups } if groups > 1) {
+            if matches!(host.kind, LayerKind::Conv { groups } if groups > 1) {
                 let message = format!("merge: {} has groups, and the sum would have none", host.path);
                 return Err(Error::invalid(OP, message));
             }
@@ -405,7 +406,7 @@ impl Lora {
             if let Some((held, bias)) = held.zip(bias) {
                 held.assign(&bias)?;
             }
-            host.slot.write().unmerged = Some(before);
+            host.adapters.write().unmerged = Some(before);
         }
         Ok(())
     }
@@ -417,11 +418,12 @@ impl Lora {
     #[track_caller]
     pub fn unmerge(&self) -> Result<()> {
         let _line = caller_line();
-        if let Some((host, _)) = self.layers.iter().find(|(host, _)| host.slot.read().unmerged.is_none()) {
+        if let Some((host, _)) = self.layers.iter().find(|(host, _)| host.adapters.read().unmerged.is_none())
+        {
             return Err(Error::invalid(OP, format!("unmerge: nothing is merged into {}", host.path)));
         }
         for (host, _) in &self.layers {
-            let before = host.slot.write().unmerged.take();
+            let before = host.adapters.write().unmerged.take();
             let Some(before) = before else { continue };
             host.weight.assign(&before.weight.to(&host.weight.device())?)?;
             if let Some((bias, before)) = host.bias.as_ref().zip(before.bias) {
@@ -435,17 +437,18 @@ impl Lora {
     /// modules that were trained with the adapter their values: PEFT's `merge_and_unload`. The model's own
     /// parameters stay frozen; see [`Module::unfreeze`].
     pub fn detach(self) {
-        let is_merged = self.layers.iter().any(|(host, _)| host.slot.read().unmerged.is_some());
+        let is_merged = self.layers.iter().any(|(host, _)| host.adapters.read().unmerged.is_some());
         for saved in self.saved() {
             // The values are there: nothing is computed.
             let _ = if is_merged { saved.train(false) } else { saved.set_active(false) };
         }
         for (host, _) in &self.layers {
-            let mut slot = host.slot.write();
-            let active = slot.active.and_then(|at| slot.adapters.get(at)).map(|a| a.config.name.clone());
-            slot.adapters.retain(|adapter| adapter.config.name != self.config.name);
-            slot.active = active.and_then(|name| slot.find(&name));
-            slot.unmerged = None;
+            let mut weighted = host.adapters.write();
+            let active =
+                weighted.active.and_then(|at| weighted.adapters.get(at)).map(|a| a.config.name.clone());
+            weighted.adapters.retain(|adapter| adapter.config.name != self.config.name);
+            weighted.active = active.and_then(|name| weighted.find(&name));
+            weighted.unmerged = None;
         }
     }
 

@@ -8,11 +8,15 @@ use std::sync::Arc;
 
 use tensor_core::{AffineBits, DType, Error, Result, Tensor, set_grad_enabled};
 
-pub use crate::observer::{IntegerRange, Observer, ObserverKind};
-use crate::{
-    Module, VisitorMut,
-    layers::lora::{Host, LayerKind, Simulated, channel_scales, hosts, is_named},
+pub use super::observer::{IntegerRange, Observer, ObserverKind};
+use super::{
+    config::is_named,
+    handle::hosts,
+    kind::LayerKind,
+    simulated::{Simulated, channel_scales},
+    weighted_host::Host,
 };
+use crate::{Module, VisitorMut};
 
 const OP: &str = "qat";
 
@@ -83,7 +87,7 @@ pub fn prepare_qat<M: Module + ?Sized>(model: &M, config: &QatConfig) -> Result<
             continue;
         }
         host.require_unmerged()?;
-        if host.slot.simulated().is_some() {
+        if host.adapters.simulated().is_some() {
             return Err(Error::invalid(OP, format!("{}: the layer is prepared already", host.path)));
         }
         let observer = Observer::new(config.observer);
@@ -96,7 +100,7 @@ pub fn prepare_qat<M: Module + ?Sized>(model: &M, config: &QatConfig) -> Result<
         return Err(Error::invalid(OP, message));
     }
     for (host, simulated) in &layers {
-        host.slot.set_simulated(Some(simulated.clone()));
+        host.adapters.set_simulated(Some(simulated.clone()));
     }
     Ok(Qat { layers })
 }
@@ -162,7 +166,7 @@ impl Qat {
             cells.push((host.weight.id(), blocks.into_cell(false)?));
         }
         for (host, simulated) in &self.layers {
-            host.slot.set_simulated(Some(Arc::new(simulated.fixed())));
+            host.adapters.set_simulated(Some(Arc::new(simulated.fixed())));
         }
         model.visit_mut(&mut VisitorMut::new(cells.into_iter().collect()));
         Ok(())
@@ -170,7 +174,7 @@ impl Qat {
 
     /// Makes the layers compute what they did before, with the weights of now.
     pub fn remove(self) {
-        self.layers.iter().for_each(|(host, _)| host.slot.set_simulated(None));
+        self.layers.iter().for_each(|(host, _)| host.adapters.set_simulated(None));
     }
 }
 

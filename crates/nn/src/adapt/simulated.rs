@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tensor_core::{Error, Result, Tensor, caller_line};
 
+use super::observer::{IntegerRange, Observer};
 use crate::{
     Visitor, VisitorMut,
     functions::{fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine},
-    observer::{IntegerRange, Observer},
 };
 
 /// The quantization of a layer's input, with one scale, and of its weight, with a scale for each output.
