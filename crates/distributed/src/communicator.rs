@@ -4,7 +4,7 @@ use std::{
     env, fmt,
     panic::Location,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender},
     },
@@ -19,7 +19,7 @@ use crate::{
     inner::{Inner, lock},
     local::Local,
     numbers,
-    transport::{Pool, Transport, Words},
+    transport::{Transport, Words},
     wire::{Call, Kind, ReduceOp},
     work::{State, Work, answered, ended, tensor_of},
 };

@@ -30,6 +30,8 @@ mod tensor;
 pub use base::file;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
+#[doc(hidden)] // for `distributed`, `nn` and `optim`
+pub use base::on_drop::OnDrop;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},

@@ -147,13 +147,13 @@ struct AttentionOutput {
 }
 
 #[derive(Module, Debug)]
-struct Attention {
+struct Dinov2Attention {
     attention: SelfAttention,
     output: AttentionOutput,
     heads: usize,
 }
 
-impl Attention {
+impl Dinov2Attention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let SelfAttention { query, key, value } = &self.attention;
         let (query, key, value) = (query.forward(x)?, key.forward(x)?, value.forward(x)?);
@@ -207,7 +207,7 @@ struct LayerScale {
 #[derive(Module, Debug)]
 struct EncoderLayer {
     norm1: LayerNorm,
-    attention: Attention,
+    attention: Dinov2Attention,
     layer_scale1: LayerScale,
     drop_path: StochasticDepth,
     norm2: LayerNorm,
@@ -228,7 +228,7 @@ impl EncoderLayer {
         };
         Ok(EncoderLayer {
             norm1: layer_norm(width, eps, rng)?,
-            attention: Attention {
+            attention: Dinov2Attention {
                 attention: SelfAttention { query: projection()?, key: projection()?, value: projection()? },
                 output: AttentionOutput { dense: Linear::new(width, width, rng)? },
                 heads: config.num_attention_heads,

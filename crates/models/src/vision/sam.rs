@@ -102,7 +102,7 @@ const MODEL: &str = "SamVision";
 
 /// Attention over a square of tokens, with a term for the distance of rows and one for that of columns.
 #[derive(Module, Debug)]
-struct Attention {
+struct SamAttention {
     qkv: Linear,
     proj: Linear,
     rel_pos_h: Parameter,
@@ -113,13 +113,13 @@ struct Attention {
     heads: usize,
 }
 
-impl Attention {
-    fn new(config: &SamVisionConfig, side: usize, rng: &Generator) -> Result<Attention> {
+impl SamAttention {
+    fn new(config: &SamVisionConfig, side: usize, rng: &Generator) -> Result<SamAttention> {
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
         let table = || Parameter::new(Tensor::zeros([2 * side - 1, width / heads], rng.device())?);
         let bias = LinearConfig { bias: config.qkv_bias, ..Default::default() };
         let pairs = (0..side).flat_map(|query| (0..side).map(move |key| (query + side - 1 - key) as i64));
-        Ok(Attention {
+        Ok(SamAttention {
             qkv: Linear::with_config(width, 3 * width, bias, rng)?,
             proj: Linear::new(width, width, rng)?,
             rel_pos_h: table()?,
@@ -157,7 +157,7 @@ struct Mlp {
 #[derive(Module, Debug)]
 struct VisionLayer {
     layer_norm1: LayerNorm,
-    attn: Attention,
+    attn: SamAttention,
     layer_norm2: LayerNorm,
     mlp: Mlp,
     activation: Activation,
@@ -173,7 +173,7 @@ impl VisionLayer {
         let side = window.unwrap_or(config.image_size / config.patch_size);
         Ok(VisionLayer {
             layer_norm1: layer_norm(width, eps, rng)?,
-            attn: Attention::new(config, side, rng)?,
+            attn: SamAttention::new(config, side, rng)?,
             layer_norm2: layer_norm(width, eps, rng)?,
             mlp: Mlp { lin1: Linear::new(width, hidden, rng)?, lin2: Linear::new(hidden, width, rng)? },
             activation: config.hidden_act,

@@ -104,13 +104,13 @@ presets! {
 const EPS: f64 = 1e-6;
 
 #[derive(Module, Debug)]
-struct Attention {
+struct TimmVitAttention {
     qkv: Linear,
     proj: Linear,
     num_heads: usize,
 }
 
-impl Attention {
+impl TimmVitAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let qkv = self.qkv.forward(x)?.chunk(3, 2)?;
         let [query, key, value] = [&qkv[0], &qkv[1], &qkv[2]];
@@ -133,7 +133,7 @@ struct LayerScale {
 #[derive(Module, Debug)]
 struct Block {
     norm1: LayerNorm,
-    attn: Attention,
+    attn: TimmVitAttention,
     ls1: Option<LayerScale>,
     drop_path1: StochasticDepth,
     norm2: LayerNorm,
@@ -156,7 +156,7 @@ impl Block {
         let qkv = LinearConfig { bias, ..Default::default() };
         Ok(Block {
             norm1: layer_norm(width, EPS, rng)?,
-            attn: Attention {
+            attn: TimmVitAttention {
                 qkv: Linear::with_config(width, 3 * width, qkv, rng)?,
                 proj: Linear::new(width, width, rng)?,
                 num_heads: config.num_heads,

@@ -14,7 +14,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    base::{error::Result, shape::Shape, sync::lock},
+    base::{error::Result, on_drop::OnDrop, shape::Shape, sync::lock},
     devices::{backend::Fill, device::Device},
     elements::dtype::DType,
     graph::{
@@ -440,16 +440,10 @@ impl Node {
 /// Drops the parts in the list, one after the other, in the outermost call: a chain through gradients or
 /// through the fields of functions may be as long as any other.
 fn drop_deferred() {
-    struct Outermost;
-    impl Drop for Outermost {
-        fn drop(&mut self) {
-            DROPPING.set(false);
-        }
-    }
     if DROPPING.replace(true) {
         return;
     }
-    let _outermost = Outermost;
+    let _outermost = OnDrop::new(|| DROPPING.set(false));
     while let Ok(Some(part)) = DEFERRED.try_with(|list| list.borrow_mut().pop()) {
         drop(part);
     }

@@ -16,7 +16,7 @@ use crate::{
 const WIDTH: usize = 64;
 
 #[derive(Clone, Copy)]
-struct Attention {
+struct AttentionCase {
     batch: usize,
     heads: usize,
     length: usize,
@@ -24,9 +24,9 @@ struct Attention {
 }
 
 pub(super) fn more() -> Vec<Case> {
-    let plain = Attention { batch: 4, heads: 8, length: 512, is_causal: false };
-    let causal = Attention { is_causal: true, ..plain };
-    let long = Attention { batch: 1, length: 4096, ..causal };
+    let plain = AttentionCase { batch: 4, heads: 8, length: 512, is_causal: false };
+    let causal = AttentionCase { is_causal: true, ..plain };
+    let long = AttentionCase { batch: 1, length: 4096, ..causal };
     vec![
         plain.forward("attention_4x8x512x64").flop(4 * 4 * 8 * 512 * 512 * WIDTH),
         causal.forward("attention_causal_4x8x512x64"),
@@ -35,7 +35,7 @@ pub(super) fn more() -> Vec<Case> {
     ]
 }
 
-impl Attention {
+impl AttentionCase {
     fn shape(self) -> [usize; 4] {
         [self.batch, self.heads, self.length, WIDTH]
     }
