@@ -1,25 +1,15 @@
 //! The operators, a file for each family. Each file has a table of domain, name, first version, and the
 //! function, which calls tensor operations and layers.
 
-mod activation;
-mod attention;
 mod control;
-pub(crate) mod conv;
 pub(crate) mod elementwise;
 mod image;
 mod index;
-mod linear_attention;
-mod loss;
+pub(crate) mod layers;
 mod microsoft;
-mod microsoft_attention;
-mod microsoft_blocks;
-mod microsoft_quantized;
 mod ml;
-mod norm;
-mod pool;
 pub(crate) mod quantized;
 mod random;
-mod recurrent;
 pub(crate) mod reduce;
 mod resize;
 mod sequence;
@@ -39,25 +29,25 @@ pub(crate) type Row = (&'static str, &'static str, i64, fn(&Context<'_>) -> Resu
 /// The tables of all families.
 pub(crate) fn tables() -> &'static [&'static [Row]] {
     &[
-        activation::TABLE,
-        attention::TABLE,
+        layers::activation::TABLE,
+        layers::attention::TABLE,
         control::TABLE,
-        conv::TABLE,
+        layers::conv::TABLE,
         elementwise::TABLE,
         image::TABLE,
         index::TABLE,
-        linear_attention::TABLE,
-        loss::TABLE,
-        microsoft::TABLE,
-        microsoft_attention::TABLE,
-        microsoft_blocks::TABLE,
-        microsoft_quantized::TABLE,
+        layers::linear_attention::TABLE,
+        layers::loss::TABLE,
+        microsoft::fused::TABLE,
+        microsoft::attention::TABLE,
+        microsoft::blocks::TABLE,
+        microsoft::quantized::TABLE,
         ml::TABLE,
-        norm::TABLE,
-        pool::TABLE,
+        layers::norm::TABLE,
+        layers::pool::TABLE,
         quantized::TABLE,
         random::TABLE,
-        recurrent::TABLE,
+        layers::recurrent::TABLE,
         reduce::TABLE,
         resize::TABLE,
         sequence::TABLE,

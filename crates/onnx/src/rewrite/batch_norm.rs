@@ -13,7 +13,7 @@ use super::{
 use crate::{
     context::Context,
     graph::Attribute,
-    ops::{all, conv},
+    ops::{all, layers::conv},
     value::Value,
 };
 
