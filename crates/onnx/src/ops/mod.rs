@@ -10,6 +10,7 @@ mod microsoft;
 mod ml;
 pub(crate) mod quantized;
 mod random;
+mod recurrent;
 pub(crate) mod reduce;
 mod resize;
 mod sequence;
@@ -47,7 +48,7 @@ pub(crate) fn tables() -> &'static [&'static [Row]] {
         layers::pool::TABLE,
         quantized::TABLE,
         random::TABLE,
-        layers::recurrent::TABLE,
+        recurrent::TABLE,
         reduce::TABLE,
         resize::TABLE,
         sequence::TABLE,

@@ -7,4 +7,3 @@ pub(crate) mod linear_attention;
 pub(crate) mod loss;
 pub(crate) mod norm;
 pub(crate) mod pool;
-pub(crate) mod recurrent;

@@ -6,13 +6,10 @@ use crate::{
     context::Context,
     ops::{
         Row, all,
-        layers::{
-            activation::hard_sigmoid_of,
-            conv::convolution,
-            recurrent::{Cell, Direction, check_weights, directions, run},
-        },
+        layers::{activation::hard_sigmoid_of, conv::convolution},
         one,
         quantized::through_u8,
+        recurrent::{Cell, Direction, check_weights, directions, run},
     },
     value::Value,
 };

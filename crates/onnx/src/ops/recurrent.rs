@@ -4,11 +4,8 @@
 use nn::functional::{Sequence, States};
 use tensor_core::{Argument, RecurrentCell, Result, Tensor, is_tracing, traced_results};
 
-use crate::{
-    context::Context,
-    ops::{Row, quantized::through_u8},
-    value::Value,
-};
+use super::{Row, quantized::through_u8};
+use crate::{context::Context, value::Value};
 
 pub(crate) const TABLE: &[Row] = &[
     ("", "GRU", 1, |c| layer(c, Cell::Gru)),
@@ -17,7 +14,7 @@ pub(crate) const TABLE: &[Row] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cell {
+pub(super) enum Cell {
     Rnn,
     Gru,
     Lstm,
@@ -70,25 +67,25 @@ impl Activation {
 }
 
 /// The weights and first states of one direction of a layer.
-pub(crate) struct Direction {
+pub(super) struct Direction {
     /// `[gates·H, input]`.
-    pub(crate) of_input: Tensor,
+    pub(super) of_input: Tensor,
     /// `[gates·H, H]`.
-    pub(crate) of_state: Tensor,
+    pub(super) of_state: Tensor,
     /// `[gates·H]` each.
-    pub(crate) biases: Option<(Tensor, Tensor)>,
+    pub(super) biases: Option<(Tensor, Tensor)>,
     /// `[3·H]`: of the input, output and forget gates.
-    pub(crate) peepholes: Option<Tensor>,
+    pub(super) peepholes: Option<Tensor>,
     /// `[N, H]` each.
-    pub(crate) hidden: Option<Tensor>,
-    pub(crate) cell: Option<Tensor>,
-    pub(crate) reverse: bool,
+    pub(super) hidden: Option<Tensor>,
+    pub(super) cell: Option<Tensor>,
+    pub(super) reverse: bool,
     /// Whether the state is quantized to u8 before each product.
-    pub(crate) quantized_state: bool,
+    pub(super) quantized_state: bool,
 }
 
 /// The directions that the node has, backward ones marked.
-pub(crate) fn directions(c: &Context<'_>) -> Result<&'static [bool]> {
+pub(super) fn directions(c: &Context<'_>) -> Result<&'static [bool]> {
     Ok(match c.text_or("direction", "forward")? {
         "forward" => &[false],
         "reverse" => &[true],
@@ -138,7 +135,7 @@ fn layer(c: &Context<'_>, cell: Cell) -> Result<Vec<Value>> {
 }
 
 /// Weights have three axes, and a bias two.
-pub(crate) fn check_weights(c: &Context<'_>) -> Result<()> {
+pub(super) fn check_weights(c: &Context<'_>) -> Result<()> {
     let rank = |index: usize| c.input(index).and_then(Value::dims).map(<[usize]>::len);
     if rank(1) != Some(3) || rank(2) != Some(3) || rank(3).is_some_and(|rank| rank != 2) {
         return Err(c.error("weights are [directions, gates·H, ..], and a bias is [directions, 2·gates·H]"));
@@ -147,7 +144,7 @@ pub(crate) fn check_weights(c: &Context<'_>) -> Result<()> {
 }
 
 /// All directions: h after each step `[T, directions, N, H]`, and the last h and c `[directions, N, H]`.
-pub(crate) fn run(
+pub(super) fn run(
     c: &Context<'_>,
     cell: Cell,
     x: &Tensor,
