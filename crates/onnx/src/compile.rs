@@ -1,5 +1,5 @@
-//! Compiles graphs of a file: names become slots, nodes steps in order, and constants weights or values on the
-//! host.
+//! Compiles graphs of a file: names become slots, nodes become steps in order, and constants become weights
+//! or values on the host.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},

@@ -63,7 +63,8 @@ impl fmt::Debug for Operator {
 /// Computes an operator on the host.
 pub(crate) type HostFn = fn(&Context<'_>) -> Result<Option<Vec<Value>>>;
 
-/// Gives the outputs of a graph for inputs in order; the last argument has the values of the surrounding graph.
+/// Gives the outputs of a graph for inputs in order; the last argument has the values of the surrounding
+/// graph.
 pub(crate) type RunGraph = fn(&Run<'_>, &Graph, Vec<Option<Value>>, &[Option<Value>]) -> Result<Vec<Value>>;
 
 /// The device and the weights, which all graphs of one run share.

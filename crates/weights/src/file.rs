@@ -55,8 +55,8 @@ impl fmt::Display for Format {
 /// An open file of weights: the names, shapes and dtypes of its tensors are known, and their elements are
 /// read on demand.
 ///
-/// [`open`](crate::open) detects the format. Elements are read by position, on a CPU directly to the tensor's memory; the
-/// file stays open and must not change meanwhile: a change is an error of the next read.
+/// [`open`](crate::open) detects the format. Elements are read by position, on a CPU directly to the tensor's
+/// memory; the file stays open and must not change meanwhile: a change is an error of the next read.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor};

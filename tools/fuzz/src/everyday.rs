@@ -247,7 +247,7 @@ impl Operand {
     }
 }
 
-/// What moves each number of the leaves by up to four units in the last place, or nothing.
+/// Moves each number of the leaves by up to four units in the last place, or not at all.
 struct Moves(Option<Rng>);
 
 impl Moves {
@@ -383,8 +383,8 @@ impl Program {
         without_fusion(|| self.values(moves, &reference()))
     }
 
-    /// Whether rounding explains each element of a gradient that differs from the reference's: the reference's
-    /// own gradient changes as much if the leaves move by units in the last place. The gradient of a softmax
+    /// Whether rounding explains each element of a gradient that differs from the reference's: the
+    /// reference's own gradient changes as much if the leaves move by units in the last place. The gradient of a softmax
     /// that ends in a sum is all rounding, which a division by a small number makes large.
     fn is_rounding(&self, gradient: usize, found: &[f64], expected: &[f64]) -> bool {
         // At a choice between equal elements each move is a jump.

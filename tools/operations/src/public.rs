@@ -17,7 +17,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         &["new", "from_slice", "from_vec", "from_bytes_of", "from_bytes_with", "from_ndarray"],
     ),
     (
-        "of storage in blocks: tested with every format, in taper/tests/it/blocks.rs",
+        "of storage in blocks: tested with every format, in taper/tests/it/ops/blocks.rs",
         &["from_blocks", "of_blocks", "affine", "dequantize", "quantize"],
     ),
     (
@@ -65,7 +65,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         &["functional::fake_quantize_per_tensor_affine", "functional::fake_quantize_per_channel_affine"],
     ),
     (
-        "the form with defaults, or with settings, of a function that has rows: tested in taper/tests/it/short_forms.rs and linalg's tests",
+        "the form with defaults, or with settings, of a function that has rows: tested in taper/tests/it/ops/short_forms.rs and linalg's tests",
         &[
             "softplus",
             "functional::max_pool1d_with",

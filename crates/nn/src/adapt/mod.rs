@@ -11,7 +11,7 @@
 //! | `saved` | biases and modules of the model that are trained with an adapter |
 //! | `handle` | [`Lora`](lora::Lora): one adapter of a model, over all its layers |
 //! | `simulated`, `observer` | the rounding of a layer's input and weight, for training and calibration |
-//! | `statistics` | [`InputStatistics`](lora::InputStatistics): sums over the inputs of a layer, for quantizing its weight |
+//! | `statistics` | [`InputStatistics`](lora::InputStatistics): sums over the inputs of a layer |
 //! | `qat`, `quantize` | training with simulated rounding; weights in blocks, by several methods |
 
 mod adapter;

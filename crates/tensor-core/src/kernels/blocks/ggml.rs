@@ -12,8 +12,9 @@ use crate::base::{
 pub(super) const SIMPLE: usize = 32;
 pub(super) const SUPER: usize = 256;
 
-/// Declares the types from their one table. A row has the name in ggml, the number in `ggml_type`, the elements
-/// and bytes of a block, and for a type that is decoded here the function, whose name is the format's.
+/// Declares the types from their one table. A row has the name in ggml, the number in `ggml_type`, the
+/// elements and bytes of a block, and for a type that is decoded here the function, whose name is the
+/// format's.
 macro_rules! block_types {
     (
         decoded { $($(#[$doc:meta])* $format:ident $number:literal: $elements:ident, $bytes:literal, $decode:ident;)* }
@@ -54,8 +55,8 @@ macro_rules! block_types {
         /// multiple of the block size.
         ///
         /// In the formulas `d` and `m` are f16 numbers of a block of 32, and q is an element's small integer.
-        /// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with scales
-        /// of 4, 6 or 8 bits, which are themselves in units of the block's `d` and `m`.
+        /// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with
+        /// scales of 4, 6 or 8 bits, which are themselves in units of the block's `d` and `m`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(non_camel_case_types)] // ggml's names
         pub enum GgmlType { $($(#[$doc])* $format,)* }
