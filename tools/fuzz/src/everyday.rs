@@ -384,8 +384,9 @@ impl Program {
     }
 
     /// Whether rounding explains each element of a gradient that differs from the reference's: the
-    /// reference's own gradient changes as much if the leaves move by units in the last place. The gradient of a softmax
-    /// that ends in a sum is all rounding, which a division by a small number makes large.
+    /// reference's own gradient changes as much if the leaves move by units in the last place. The
+    /// gradient of a softmax that ends in a sum is all rounding, which a division by a small number makes
+    /// large.
     fn is_rounding(&self, gradient: usize, found: &[f64], expected: &[f64]) -> bool {
         // At a choice between equal elements each move is a jump.
         if self.chooses() {

@@ -1,6 +1,6 @@
 //! [`Launch`], and [`Launch::check`]: the contract of a launch, which every backend relies on when it
-//! accesses memory. Kernels run unchecked loops over raw addresses, so a scheduler that broke the contract would read
-//! and write outside its buffers.
+//! accesses memory. Kernels run unchecked loops over raw addresses, so a scheduler that broke the
+//! contract would read and write outside its buffers.
 //!
 //! With debug assertions, the executor checks every launch, on every backend. `kernel.rs` defines the
 //! contract itself.
