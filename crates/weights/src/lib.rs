@@ -35,12 +35,12 @@
 
 mod archive;
 mod bitsandbytes;
+mod detect;
 mod file;
 mod formats;
 mod gguf_value;
 mod hub;
 mod load;
-mod open;
 mod ordered;
 mod parsed;
 mod peft;
@@ -50,6 +50,7 @@ mod stream;
 mod tensor_info;
 mod value;
 
+pub use detect::{from_bytes, from_bytes_within, open, open_within};
 pub use file::{Format, WeightFile};
 pub use formats::{
     gguf::GgufWriter,
@@ -62,7 +63,6 @@ pub use hub::HubCache;
 #[cfg(feature = "hub")]
 pub use hub::{HubDownload, HubProgress};
 pub use load::LoadWeights;
-pub use open::{from_bytes, from_bytes_within, open, open_within};
 pub use peft::{load_peft, save_peft};
 pub use tensor_core::{BlockType, file::ReadBudget};
 pub use tensor_info::{Encoding, TensorInfo};
