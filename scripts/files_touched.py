@@ -4,7 +4,7 @@
     python3 scripts/files_touched.py            # the table, as Markdown
     python3 scripts/files_touched.py --files    # and the files of each row
 
-Only files under crates/*/src, crates/*/tests and shaders count: no documents, manifests, scripts or benchmarks. A change that
+Only files under src and tests of crates/* and tools/*, and under shaders count: no documents, manifests or scripts. A change that
 took several commits is their union. A new row is a line in CHANGES: commits are named by how their subjects begin, or as a range
 `from..to` of any two names that git knows.
 """
@@ -88,7 +88,7 @@ CHANGES = [
     ),
 ]
 
-COUNTED = re.compile(r"(crates/[^/]+/(src|tests)|shaders)/.*\.(rs|wgsl)$")
+COUNTED = re.compile(r"((?:crates|tools)/[^/]+/(src|tests)|shaders)/.*\.(rs|wgsl)$")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -124,7 +124,7 @@ def union(names):
 
 
 def crates(files):
-    owner = lambda path: path.split("/")[1] if path.startswith("crates/") else "shaders"
+    owner = lambda path: path.split("/")[1] if path.startswith(("crates/", "tools/")) else "shaders"
     counts = {}
     for path in files:
         counts[owner(path)] = counts.get(owner(path), 0) + 1
@@ -136,7 +136,7 @@ def main():
     arguments.add_argument("--files", action="store_true", help="list the files of each change after the table")
     arguments = arguments.parse_args()
     rows = [(kind, what, union(names), bool(names)) for kind, what, names in CHANGES]
-    print("Files under `crates/*/src`, `crates/*/tests` and `shaders` (`.rs`, `.wgsl`); nothing else counts.\n")
+    print("Files under `src` and `tests` of `crates/*` and `tools/*`, and under `shaders` (`.rs`, `.wgsl`); nothing else counts.\n")
     print("| change | which | edited in src | new in src | in tests | by crate |")
     print("|---|---|---:|---:|---:|---|")
     for kind, what, files, real in rows:

@@ -1,6 +1,6 @@
 """The operators that the fuzzer of files draws, from the schemas of the packages onnx and onnxruntime:
 
-    python scripts/onnx_fuzz_operators.py > crates/fuzz/src/bin/taper-fuzz-files/operators.tsv
+    python scripts/onnx_fuzz_operators.py > tools/fuzz/src/bin/taper-fuzz-files/operators.tsv
 """
 
 import onnx.defs

@@ -1,5 +1,5 @@
 """Values and derivatives of activation and other functions in 50 digits, by mpmath, over the range of f32 and f64: writes
-crates/taper/tests/fixtures/tails.json, which crates/taper/tests/it/tails.rs reads. Run with no arguments.
+crates/taper/tests/fixtures/tails.json, which crates/taper/tests/it/numbers/tails.rs reads. Run with no arguments.
 
 A row has x, the value, and for the first and second derivative each: its value and its greatest term. All are strings, as parsers of
 JSON may round numbers twice."""

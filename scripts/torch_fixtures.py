@@ -1074,7 +1074,7 @@ def write_layers(file, all_cases, seed):
 
 
 def operations():
-    """What PyTorch computes for every row of the table of operations (crates/operations), in float64 or int64.
+    """What PyTorch computes for every row of the table of operations (tools/operations), in float64 or int64.
 
     The rows come from `cargo xtask operations --questions`. Each case: the row's name and expression, the digest of its inputs,
     the results, and the gradients in floating-point inputs of the sum of results times ((37 i mod 64) - 31.5) / 32, null where there
@@ -1301,7 +1301,7 @@ NO_OPERATION = (
 
 
 def names():
-    """crates/operations/torch.tsv: PyTorch's operations of dense real tensors, with the reason where one is absent on purpose; and tested.tsv:
+    """tools/operations/torch.tsv: PyTorch's operations of dense real tensors, with the reason where one is absent on purpose; and tested.tsv:
     the operations that PyTorch's own suite tests.
 
     A line is a name, a tab and the reason, which is kept. Forms in place, with a storage, of sparse, complex or quantized tensors are

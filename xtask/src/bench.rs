@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: runs the program of crates/bench, built in release mode. It is a separate
+//! `cargo xtask bench`: runs the program of tools/bench, built in release mode. It is a separate
 //! crate, so that the other commands do not have to build it. With `--count` nothing is timed, so that the
 //! build of the tests serves, unless `--host` asks for the time of the host.
 

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the programs of crates/fuzz, of which `files` is one of its own with a counting
+//! `cargo xtask fuzz`: the programs of tools/fuzz, of which `files` is one of its own with a counting
 //! allocator. Built as tests are: optimised, and with every debug assertion.
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-stats`: the program of crates/gpu-stats.
+//! `cargo xtask gpu-stats`: the program of tools/gpu-stats.
 
 use std::process::ExitCode;
 

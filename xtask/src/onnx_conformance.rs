@@ -1,4 +1,4 @@
-//! `cargo xtask onnx-conformance`: the program of crates/onnx-conformance.
+//! `cargo xtask onnx-conformance`: the program of tools/onnx-conformance.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask operations`: docs/operations.md, from the table in crates/operations. The suite fails if it
+//! `cargo xtask operations`: docs/operations.md, from the table in tools/operations. The suite fails if it
 //! is out of date.
 
 use std::{fs, process::Command};

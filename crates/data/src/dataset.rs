@@ -1,4 +1,4 @@
-//! [`Dataset`]: items by index; subsets and random splits.
+//! [`Dataset`]: items by index; functions of them, subsets and random splits.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use tensor_core::{Device, Error, ErrorKind, Result, caller_line};
 
 use crate::{
     Collate,
-    compose::{Map, MapRandom},
     shuffle::{Draws, permutation},
 };
 
@@ -163,6 +162,90 @@ impl<T: Clone + Send + Sync> Dataset for ItemDataset<T> {
 
 pub(crate) fn out_of_range(index: usize, size: usize) -> Error {
     Error::new(ErrorKind::IndexOutOfRange { op: "Dataset::get", index: index as i64, axis: 0, size })
+}
+
+/// A dataset whose items are the results of a function. See [`Dataset::map`].
+#[derive(Clone, Debug)]
+pub struct Map<D, F> {
+    dataset: D,
+    f: F,
+}
+
+/// A dataset whose items are the results of a function that draws random numbers. See
+/// [`Dataset::map_random`].
+#[derive(Clone, Debug)]
+pub struct MapRandom<D, F> {
+    dataset: D,
+    seed: u64,
+    f: F,
+}
+
+/// A batch of items that are computed one by one in an epoch.
+#[track_caller]
+pub(crate) fn one_by_one<D: Dataset>(
+    dataset: &D,
+    epoch: u64,
+    indices: &[usize],
+    device: Option<&Device>,
+) -> Result<<D::Item as Collate>::Batch>
+where
+    D::Item: Collate,
+{
+    let items = indices.iter().map(|&index| dataset.get_in(epoch, index)).collect::<Result<Vec<_>>>()?;
+    D::Item::collate(items, device)
+}
+
+impl<D: Dataset, T: Send, F: Fn(D::Item) -> Result<T> + Send + Sync> Dataset for Map<D, F> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<T> {
+        (self.f)(self.dataset.get(index)?)
+    }
+
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<T> {
+        (self.f)(self.dataset.get_in(epoch, index)?)
+    }
+
+    #[track_caller]
+    fn batch_in(&self, epoch: u64, indices: &[usize], device: Option<&Device>) -> Result<T::Batch>
+    where
+        T: Collate,
+    {
+        one_by_one(self, epoch, indices, device)
+    }
+}
+
+impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync> Dataset for MapRandom<D, F> {
+    type Item = T;
+
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+
+    /// The item of epoch 0.
+    #[track_caller]
+    fn get(&self, index: usize) -> Result<T> {
+        self.get_in(0, index)
+    }
+
+    #[track_caller]
+    fn get_in(&self, epoch: u64, index: usize) -> Result<T> {
+        (self.f)(self.dataset.get_in(epoch, index)?, &mut Draws::of(self.seed, epoch, index as u64))
+    }
+
+    #[track_caller]
+    fn batch_in(&self, epoch: u64, indices: &[usize], device: Option<&Device>) -> Result<T::Batch>
+    where
+        T: Collate,
+    {
+        one_by_one(self, epoch, indices, device)
+    }
 }
 
 /// Some items of a dataset, in the given order. `torch.utils.data.Subset`.

@@ -28,26 +28,13 @@ pub mod __private {
 #[cfg(feature = "audio")]
 pub mod audio;
 mod collate;
-mod compose;
-#[cfg(feature = "csv")]
-mod csv_table;
+mod concat_dataset;
 mod dataset;
-mod digits;
 mod epoch;
-mod file_dataset;
-mod gzip;
-mod idx;
-#[cfg(feature = "images")]
-mod image_color;
-#[cfg(feature = "images")]
-mod image_folder;
-#[cfg(feature = "images")]
-mod image_warp;
-mod images;
+mod files;
 mod loader;
-mod mixing;
 mod move_to;
-mod picture_grid;
+mod pictures;
 mod progress;
 mod sampler;
 mod shuffle;
@@ -56,28 +43,28 @@ mod tensor_dataset;
 mod workers;
 
 pub use collate::Collate;
-pub use compose::{ConcatDataset, Map, MapRandom};
+pub use concat_dataset::ConcatDataset;
+pub use dataset::{Dataset, ItemDataset, Map, MapRandom, Subset, random_split, random_split_fractions};
 #[cfg(feature = "csv")]
-pub use csv_table::{CsvNumber, CsvOptions, CsvTable, LabelColumn, parse_csv, read_csv};
-pub use dataset::{Dataset, ItemDataset, Subset, random_split, random_split_fractions};
-pub use digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};
-pub use file_dataset::{FileDataset, RowFile};
-pub use idx::{Idx, MnistFiles, find_mnist, read_idx, read_idx_within};
-#[cfg(feature = "images")]
-pub use image_color::ColorJitter;
-#[cfg(feature = "images")]
-pub use image_folder::{Image, ImageFolder};
-#[cfg(feature = "images")]
-pub use image_warp::{Affine, Augmentation, Interpolation, RandAugment, Rotation};
-pub use images::{Digits, Mnist};
+pub use files::csv_table::{CsvNumber, CsvOptions, CsvTable, LabelColumn, parse_csv, read_csv};
+pub use files::file_dataset::{FileDataset, RowFile};
+pub use files::idx::{Idx, MnistFiles, find_mnist, read_idx, read_idx_within};
 pub use loader::{Batches, DataLoader};
-pub use mixing::{CutMix, MixUp, cutmix, mixup};
 pub use move_to::ToDevice;
 /// `#[derive(ToDevice)]`: moves a struct or enum of tensors as a whole.
 pub use nn_derive::ToDevice;
+pub use pictures::digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};
 #[cfg(feature = "images")]
-pub use picture_grid::save_image;
-pub use picture_grid::{GridOptions, make_grid};
+pub use pictures::image_color::ColorJitter;
+#[cfg(feature = "images")]
+pub use pictures::image_folder::{Image, ImageFolder};
+#[cfg(feature = "images")]
+pub use pictures::image_warp::{Affine, Augmentation, Interpolation, RandAugment, Rotation};
+pub use pictures::images::{Digits, Mnist};
+pub use pictures::mixing::{CutMix, MixUp, cutmix, mixup};
+#[cfg(feature = "images")]
+pub use pictures::picture_grid::save_image;
+pub use pictures::picture_grid::{GridOptions, make_grid};
 pub use sampler::{
     BucketSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
     WeightedRandomSampler,

@@ -4,7 +4,7 @@ use std::{
     env, fmt,
     panic::Location,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender},
     },
@@ -16,11 +16,12 @@ use tensor_core::{DType, Device, Error, Result, Shape, Tensor};
 
 use crate::{
     engine::{Answer, Counters, Engine, Job, Task, words_of},
+    inner::{Inner, lock},
     local::Local,
     numbers,
-    transport::{Pool, Transport, Words},
+    transport::{Transport, Words},
     wire::{Call, Kind, ReduceOp},
-    work::{State, Work, answered, tensor_of},
+    work::{State, Work, answered, ended, tensor_of},
 };
 
 /// The default time that a call waits for the other ranks.
@@ -67,32 +68,6 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// The header has 128 bytes for each other rank. Clones are handles to the same communicator.
 #[derive(Clone)]
 pub struct Communicator(Arc<Inner>);
-
-struct Inner {
-    rank: usize,
-    size: usize,
-    /// The queue of the communication thread; none in a world of one.
-    jobs: Mutex<Option<Sender<Job>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    timeout: Arc<AtomicU64>,
-    counters: Arc<Counters>,
-    /// Buffers between tensors and messages.
-    staging: Mutex<Pool>,
-}
-
-impl Drop for Inner {
-    /// Waits until everything is sent, and under MPI until the other ranks end as well.
-    fn drop(&mut self) {
-        drop(lock(&self.jobs).take());
-        if let Some(thread) = lock(&self.thread).take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -419,7 +394,7 @@ impl Communicator {
         let Answer { call, data } = self.ask(Task::ReceiveFrom(from), Words::new())?;
         let tensor =
             tensor_of(bytemuck::cast_slice(&data), call.dtype, &call.shape.iter().copied().collect(), device);
-        self.keep(data);
+        self.0.keep(data);
         tensor
     }
 
@@ -484,21 +459,17 @@ impl Communicator {
         Ok(data)
     }
 
-    pub(crate) fn keep(&self, buffer: Words) {
-        lock(&self.0.staging).give(buffer);
-    }
-
     #[track_caller]
     fn start(&self, call: Call, tensor: &Tensor, shape: Shape) -> Result<Work> {
         let data = self.staged(tensor)?;
         let answer = self.submit(Task::Collective(call), data)?;
         let (dtype, device) = (tensor.dtype(), tensor.device());
-        Ok(Work { comm: self.clone(), state: State::Waiting { answer, shape, dtype, device } })
+        Ok(Work { inner: Arc::clone(&self.0), state: State::Waiting { answer, shape, dtype, device } })
     }
 
     /// The result in a world of one: the tensor itself.
     fn done(&self, tensor: &Tensor) -> Work {
-        Work { comm: self.clone(), state: State::Done(tensor.detach()) }
+        Work { inner: Arc::clone(&self.0), state: State::Done(tensor.detach()) }
     }
 
     #[track_caller]
@@ -518,12 +489,6 @@ impl Communicator {
         let answer = self.submit(task, data)?;
         answered(&answer)
     }
-}
-
-/// The communication thread ends only if no handle remains, or if it panics.
-#[track_caller]
-pub(crate) fn ended() -> Error {
-    Error::invalid("distributed", "the thread that communicates has ended")
 }
 
 #[track_caller]

@@ -13,6 +13,7 @@ mod agreement;
 mod buckets;
 mod communicator;
 mod engine;
+mod inner;
 mod local;
 #[cfg(feature = "mpi")]
 mod mpi;

@@ -8,7 +8,7 @@ use std::{
 
 use autograd::{TensorGrad, no_grad};
 use nn::{Module, Role, Visitor};
-use tensor_core::{DType, Result, Tensor, eval_all};
+use tensor_core::{DType, OnDrop, Result, Tensor, eval_all};
 
 use crate::{Communicator, ReduceOp, agreement, buckets};
 
@@ -203,14 +203,8 @@ impl<M: Module> DistributedDataParallel<M> {
     /// # Ok(()) }
     /// ```
     pub fn no_sync<R>(&self, f: impl FnOnce() -> R) -> R {
-        /// Restores the flag, after a panic as well.
-        struct Restore<'a>(&'a AtomicBool, bool);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                self.0.store(self.1, Ordering::Relaxed);
-            }
-        }
-        let _restore = Restore(&self.reduces, self.reduces.swap(false, Ordering::Relaxed));
+        let before = self.reduces.swap(false, Ordering::Relaxed);
+        let _restore = OnDrop::new(|| self.reduces.store(before, Ordering::Relaxed));
         f()
     }
 

@@ -1,11 +1,20 @@
 //! [`Work`]: a pending call, and the conversion of elements to tensors.
 
-use std::{fmt, sync::mpsc::Receiver};
+use std::{
+    fmt,
+    sync::{Arc, mpsc::Receiver},
+};
 
 use autograd::no_grad;
 use tensor_core::{DType, Device, Error, Result, Shape, Tensor};
 
-use crate::{Communicator, communicator::ended, engine::Answer};
+use crate::{engine::Answer, inner::Inner};
+
+/// The communication thread ends only if no handle remains, or if it panics.
+#[track_caller]
+pub(crate) fn ended() -> Error {
+    Error::invalid("distributed", "the thread that communicates has ended")
+}
 
 #[track_caller]
 pub(crate) fn answered(answer: &Receiver<Result<Answer>>) -> Result<Answer> {
@@ -18,7 +27,7 @@ pub(crate) fn answered(answer: &Receiver<Result<Answer>>) -> Result<Answer> {
 /// A pending call. All ranks start the same calls in the same order, and may wait for them in any order.
 #[must_use = "the result of a call is in it: .wait()?"]
 pub struct Work {
-    pub(crate) comm: Communicator,
+    pub(crate) inner: Arc<Inner>,
     pub(crate) state: State,
 }
 
@@ -48,7 +57,7 @@ impl Work {
             State::Waiting { answer, shape, dtype, device } => {
                 let Answer { data, .. } = answered(&answer)?;
                 let tensor = tensor_of(bytemuck::cast_slice(&data), dtype, &shape, &device);
-                self.comm.keep(data);
+                self.inner.keep(data);
                 tensor
             }
         }
@@ -80,7 +89,7 @@ impl Work {
                     part
                 });
                 let parts = parts.collect();
-                self.comm.keep(data);
+                self.inner.keep(data);
                 parts
             }
         }

@@ -92,7 +92,7 @@ impl Conv1D {
 }
 
 #[derive(Module)]
-struct Attention {
+struct Gpt2Attention {
     c_attn: Conv1D,
     c_proj: Conv1D,
 }
@@ -107,7 +107,7 @@ struct Mlp {
 #[derive(Module)]
 struct Block {
     ln_1: LayerNorm,
-    attn: Attention,
+    attn: Gpt2Attention,
     ln_2: LayerNorm,
     mlp: Mlp,
 }
@@ -120,7 +120,7 @@ impl Block {
         let (attn, mlp) = (source.at("attn"), source.at("mlp"));
         Ok(Block {
             ln_1: source.layer_norm("ln_1", width, eps, true)?,
-            attn: Attention {
+            attn: Gpt2Attention {
                 c_attn: Conv1D::new(&attn, "c_attn", width, 3 * width)?,
                 c_proj: Conv1D::new(&attn, "c_proj", width, width)?,
             },

@@ -73,7 +73,7 @@ impl Default for GptNeoXConfig {
 }
 
 #[derive(Module)]
-struct Attention {
+struct GptNeoXAttention {
     query_key_value: Linear,
     dense: Linear,
 }
@@ -88,7 +88,7 @@ struct Mlp {
 struct Layer {
     input_layernorm: LayerNorm,
     post_attention_layernorm: LayerNorm,
-    attention: Attention,
+    attention: GptNeoXAttention,
     mlp: Mlp,
 }
 
@@ -100,7 +100,7 @@ impl Layer {
         Ok(Layer {
             input_layernorm: source.layer_norm("input_layernorm", width, eps, true)?,
             post_attention_layernorm: source.layer_norm("post_attention_layernorm", width, eps, true)?,
-            attention: Attention {
+            attention: GptNeoXAttention {
                 query_key_value: attention.linear(
                     "query_key_value",
                     width,

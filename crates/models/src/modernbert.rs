@@ -110,7 +110,7 @@ impl ModernBertConfig {
 
 #[derive(Module)]
 #[allow(non_snake_case)]
-struct Attention {
+struct ModernBertAttention {
     Wqkv: Linear,
     Wo: Linear,
 }
@@ -126,7 +126,7 @@ struct Mlp {
 #[derive(Module)]
 struct Layer {
     attn_norm: Option<LayerNorm>,
-    attn: Attention,
+    attn: ModernBertAttention,
     mlp_norm: LayerNorm,
     mlp: Mlp,
 }
@@ -140,7 +140,7 @@ impl Layer {
         let (attn, mlp) = (source.at("attn"), source.at("mlp"));
         Ok(Layer {
             attn_norm: (k > 0).then(|| norm("attn_norm")).transpose()?,
-            attn: Attention {
+            attn: ModernBertAttention {
                 Wqkv: attn.linear("Wqkv", width, 3 * width, config.attention_bias)?,
                 Wo: attn.linear("Wo", width, width, config.attention_bias)?,
             },

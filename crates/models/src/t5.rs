@@ -102,7 +102,7 @@ impl T5Config {
 }
 
 #[derive(Module)]
-struct Attention {
+struct T5Attention {
     q: Linear,
     k: Linear,
     v: Linear,
@@ -111,15 +111,15 @@ struct Attention {
     heads: usize,
 }
 
-impl Attention {
+impl T5Attention {
     #[track_caller]
-    fn new(source: &WeightSource, config: &T5Config, has_bias: bool) -> Result<Attention> {
+    fn new(source: &WeightSource, config: &T5Config, has_bias: bool) -> Result<T5Attention> {
         let (width, inner) = (config.d_model, config.num_heads * config.d_kv);
         let table = || {
             let rows = config.relative_attention_num_buckets;
             source.embedding("relative_attention_bias", rows, config.num_heads)
         };
-        Ok(Attention {
+        Ok(T5Attention {
             q: source.linear("q", width, inner, false)?,
             k: source.linear("k", width, inner, false)?,
             v: source.linear("v", width, inner, false)?,
@@ -217,8 +217,8 @@ impl FeedForward {
 #[derive(Module)]
 #[allow(non_snake_case)]
 struct Part {
-    SelfAttention: Option<Attention>,
-    EncDecAttention: Option<Attention>,
+    SelfAttention: Option<T5Attention>,
+    EncDecAttention: Option<T5Attention>,
     DenseReluDense: Option<FeedForward>,
     layer_norm: RmsNorm,
 }
@@ -250,7 +250,7 @@ impl Stack {
         let part = |source: &WeightSource, name: &str, first: bool| -> Result<Part> {
             let of = |wanted: &str| wanted == name;
             let at = source.at(name);
-            let attention = |has_bias: bool| Attention::new(&at, config, has_bias);
+            let attention = |has_bias: bool| T5Attention::new(&at, config, has_bias);
             Ok(Part {
                 SelfAttention: of("SelfAttention").then(|| attention(first)).transpose()?,
                 EncDecAttention: of("EncDecAttention").then(|| attention(false)).transpose()?,

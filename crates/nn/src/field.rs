@@ -1,5 +1,5 @@
-//! [`Field`]: the types that a module's fields may have, and the plain data among them. The containers are
-//! in `containers.rs`.
+//! The types that a [`Field`] of a module may have: tensors, modules, and plain data. The containers are in
+//! `containers.rs`.
 
 use std::{
     borrow::Cow,
@@ -21,68 +21,7 @@ use std::{
 
 use tensor_core::{DType, Device, Generator, Result, Scalar, Shape, Tensor, bf16, f16};
 
-use crate::{Module, Role, Visitor, VisitorMut};
-
-/// A type that a field of a module may have: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`],
-/// plain data, or one of the standard library's containers of these.
-///
-/// `#[derive(Module)]` requires it of every field that is not marked `#[module(skip)]`, so that no parameter
-/// is overlooked:
-///
-/// ```compile_fail
-/// use nn::{Linear, Module};
-///
-/// struct Head { linear: Linear } // derives nothing, and so might be forgotten
-///
-/// #[derive(Module)]
-/// struct Net { body: Linear, head: Head } // error: `Head` is neither a module nor plain data
-/// ```
-///
-/// | field | contents |
-/// |---|---|
-/// | a layer, a type that derives [`Module`], `dyn Layer`, `dyn Module` | its tensors, under the field name |
-/// | [`Parameter`] | itself: a parameter |
-/// | [`Tensor`] with `.requires_grad()` (or that had it before it was frozen) | itself: a parameter |
-/// | [`Tensor`] from `.into_cell(false)?` | itself: a buffer |
-/// | any other [`Tensor`] | a constant: neither trained nor saved (`#[module(constant)]` declares it) |
-/// | [`Training`](crate::Training) | set by `train` and `eval` |
-/// | [`Generator`] | saved by [`Module::rng_state`] |
-/// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | as their contents |
-/// | `Vec`, `VecDeque`, arrays, slices, tuples | their elements, under their positions |
-/// | `BTreeMap`, `HashMap` | their values, under their keys, in the order of the keys |
-/// | numbers, `bool`, `char`, strings, paths, times, ranges, function pointers | plain data |
-/// | [`DType`], [`Device`], [`Shape`], [`Scalar`], `PhantomData` | plain data |
-/// | `#[module(skip)]` | not visited |
-///
-/// Your own configuration struct or enum becomes plain data by `#[derive(Module)]`. A tensor that is a
-/// constant without `#[module(constant)]` causes a warning of [`Module::parameters`].
-///
-/// A tensor is no module itself, because `tensor.to(&device)` would have two meanings; it is a shared
-/// handle, and needs no `Arc`. Borrowed modules (`&Linear`) are refused: use an `Arc` for a module that
-/// several models share.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
-    label = "not known to be a module or plain data",
-    note = "if `{Self}` holds layers or tensors, or is a struct or enum of plain data: `#[derive(Module)]` for it",
-    note = "if it holds nothing to train, move or save: mark the field `#[module(skip)]`"
-)]
-pub trait Field {
-    /// Passes every tensor, training flag and generator to the visitor.
-    fn visit_field(&self, visitor: &mut Visitor);
-
-    /// Passes every tensor to the visitor, which may replace it.
-    fn visit_field_mut(&mut self, visitor: &mut VisitorMut);
-
-    /// Whether values of this type never contain tensors, flags or generators, so that a container can skip
-    /// them.
-    #[doc(hidden)]
-    fn is_plain_data() -> bool
-    where
-        Self: Sized,
-    {
-        false
-    }
-}
+use crate::{Field, Module, Role, Training, Visitor, VisitorMut};
 
 impl<M: Module + ?Sized> Field for M {
     fn visit_field(&self, visitor: &mut Visitor) {
@@ -142,6 +81,13 @@ impl AsRef<Tensor> for Parameter {
     fn as_ref(&self) -> &Tensor {
         &self.0
     }
+}
+
+impl Field for Training {
+    fn visit_field(&self, visitor: &mut Visitor) {
+        visitor.training(self);
+    }
+    fn visit_field_mut(&mut self, _: &mut VisitorMut) {}
 }
 
 impl Field for Parameter {

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use tensor_core::{Error, Generator, Result, Scalar, Shape, Tensor, TensorOptions, caller_line};
+use tensor_core::{Error, Generator, OnDrop, Result, Scalar, Shape, Tensor, TensorOptions, caller_line};
 
 thread_local! {
     /// Whether initial values wait until they are read. See [`skip_init`].
@@ -31,14 +31,8 @@ thread_local! {
 /// # Ok(()) }
 /// ```
 pub fn skip_init<R>(build: impl FnOnce() -> R) -> R {
-    /// Restores the setting, also after a panic.
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            SKIPPED.set(self.0);
-        }
-    }
-    let _restore = Restore(SKIPPED.replace(true));
+    let before = SKIPPED.replace(true);
+    let _restore = OnDrop::new(|| SKIPPED.set(before));
     build()
 }
 

@@ -20,10 +20,12 @@
 #[allow(unused_extern_crates)]
 extern crate self as nn;
 
+mod adapt;
 mod checkpoint;
 mod containers;
 mod field;
 pub mod functional;
+mod functions;
 pub mod init;
 mod layer_hooks;
 mod layers;
@@ -32,10 +34,7 @@ mod loss;
 mod misfits;
 mod module;
 mod names;
-mod observer;
 mod parallel;
-pub mod qat;
-mod quantize;
 mod safetensors;
 mod state_dict;
 mod summary;
@@ -43,12 +42,18 @@ mod tensor_source;
 mod training;
 mod visitor;
 
+pub use adapt::{
+    lora::{self, InputStatistics},
+    qat,
+    quantize::{
+        AwqFold, AwqOptions, Calibration, GptqOptions, QuantizeConfig, QuantizeMethod, Quantized,
+        QuantizedLayer, quantize,
+    },
+};
 pub use checkpoint::{Checkpoint, Restore};
-pub use field::{Field, Parameter};
+pub use field::Parameter;
 pub use init::skip_init;
 pub use layer_hooks::{with_hook_at, with_layer_hook};
-pub use layers::lora;
-pub use layers::lora::InputStatistics;
 pub use layers::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AlphaDropout, AttentionMasks, AvgPool,
@@ -85,10 +90,6 @@ pub use module::{Module, Unmatched};
 pub use names::NameMap;
 pub use nn_derive::Module;
 pub use parallel::{DataParallel, Scatter};
-pub use quantize::{
-    AwqFold, AwqOptions, Calibration, GptqOptions, QuantizeConfig, QuantizeMethod, Quantized, QuantizedLayer,
-    quantize,
-};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 #[doc(hidden)] // for `weights`
 pub use safetensors::{
@@ -101,7 +102,7 @@ pub use summary::layer_paths;
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use tensor_source::TensorSource;
 pub use training::Training;
-pub use visitor::{Entry, Role, Visitor, VisitorMut};
+pub use visitor::{Entry, Field, Role, Visitor, VisitorMut};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Field, Visitor, VisitorMut};
-
 /// Whether a layer is in training mode, as it is at first. `model.train()` and `model.eval()` set it, also
 /// behind an `Arc`.
 ///
@@ -43,11 +41,4 @@ impl Clone for Training {
     fn clone(&self) -> Training {
         Training(AtomicBool::new(self.get()))
     }
-}
-
-impl Field for Training {
-    fn visit_field(&self, visitor: &mut Visitor) {
-        visitor.training(self);
-    }
-    fn visit_field_mut(&mut self, _: &mut VisitorMut) {}
 }

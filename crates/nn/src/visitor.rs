@@ -6,7 +6,7 @@ use std::{any::Any, collections::HashMap, fmt, mem::size_of_val};
 
 use tensor_core::{Generator, Tensor};
 
-use crate::{Field, Training};
+use crate::Training;
 
 /// The role of a tensor in its module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,76 @@ struct AnyHost(Box<dyn Any>);
 impl fmt::Debug for AnyHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AnyHost")
+    }
+}
+
+/// A type that a field of a module may have: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`],
+/// plain data, or one of the standard library's containers of these.
+///
+/// `#[derive(Module)]` requires it of every field that is not marked `#[module(skip)]`, so that no parameter
+/// is overlooked:
+///
+/// ```compile_fail
+/// use nn::{Linear, Module};
+///
+/// struct Head { linear: Linear } // derives nothing, and so might be forgotten
+///
+/// #[derive(Module)]
+/// struct Net { body: Linear, head: Head } // error: `Head` is neither a module nor plain data
+/// ```
+///
+/// | field | contents |
+/// |---|---|
+/// | a layer, a type that derives [`Module`], `dyn Layer`, `dyn Module` | its tensors, under the field name |
+/// | [`Parameter`] | itself: a parameter |
+/// | [`Tensor`] with `.requires_grad()` (or that had it before it was frozen) | itself: a parameter |
+/// | [`Tensor`] from `.into_cell(false)?` | itself: a buffer |
+/// | any other [`Tensor`] | a constant: neither trained nor saved (`#[module(constant)]` declares it) |
+/// | [`Training`] | set by `train` and `eval` |
+/// | [`Generator`] | saved by [`Module::rng_state`] |
+/// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | as their contents |
+/// | `Vec`, `VecDeque`, arrays, slices, tuples | their elements, under their positions |
+/// | `BTreeMap`, `HashMap` | their values, under their keys, in the order of the keys |
+/// | numbers, `bool`, `char`, strings, paths, times, ranges, function pointers | plain data |
+/// | [`DType`], [`Device`], [`Shape`], [`Scalar`], `PhantomData` | plain data |
+/// | `#[module(skip)]` | not visited |
+///
+/// Your own configuration struct or enum becomes plain data by `#[derive(Module)]`. A tensor that is a
+/// constant without `#[module(constant)]` causes a warning of [`Module::parameters`].
+///
+/// A tensor is no module itself, because `tensor.to(&device)` would have two meanings; it is a shared
+/// handle, and needs no `Arc`. Borrowed modules (`&Linear`) are refused: use an `Arc` for a module that
+/// several models share.
+///
+/// [`Module`]: crate::Module
+/// [`Module::parameters`]: crate::Module::parameters
+/// [`Module::rng_state`]: crate::Module::rng_state
+/// [`Parameter`]: crate::Parameter
+/// [`DType`]: tensor_core::DType
+/// [`Device`]: tensor_core::Device
+/// [`Shape`]: tensor_core::Shape
+/// [`Scalar`]: tensor_core::Scalar
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
+    label = "not known to be a module or plain data",
+    note = "if `{Self}` holds layers or tensors, or is a struct or enum of plain data: `#[derive(Module)]` for it",
+    note = "if it holds nothing to train, move or save: mark the field `#[module(skip)]`"
+)]
+pub trait Field {
+    /// Passes every tensor, training flag and generator to the visitor.
+    fn visit_field(&self, visitor: &mut Visitor);
+
+    /// Passes every tensor to the visitor, which may replace it.
+    fn visit_field_mut(&mut self, visitor: &mut VisitorMut);
+
+    /// Whether values of this type never contain tensors, flags or generators, so that a container can skip
+    /// them.
+    #[doc(hidden)]
+    fn is_plain_data() -> bool
+    where
+        Self: Sized,
+    {
+        false
     }
 }
 

@@ -1,21 +1,81 @@
-//! [`Context`]: the interface between an operator's function and its node: inputs, attributes, and
+//! [`Operator`] and [`Context`]: a node's function, and its interface to the node: inputs, attributes, and
 //! subgraphs.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, fmt, sync::Arc};
 
 use tensor_core::{DType, Device, Error, Result, Tensor, is_tracing};
 
 use crate::{
-    attribute::Attribute,
     budget::Meter,
-    execute::{Run, run_graph},
-    graph::{Graph, Node},
+    graph::{Attribute, Graph, Node},
     value::{HostTensor, Value},
 };
 
 /// The greatest number of elements of a table that an operator computes on the host: of a window, of places
 /// to gather, of weights along an axis.
 const TABLE_LIMIT: usize = 1 << 24;
+
+/// A function that computes an operator: it gets its inputs from the context, and returns its outputs in
+/// order.
+type Function = dyn Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync;
+
+/// A resolved operator.
+#[derive(Clone)]
+pub(crate) struct Operator {
+    function: Arc<Function>,
+    /// Whether it is this crate's own: rewrites replace no others.
+    builtin: bool,
+}
+
+impl Operator {
+    /// Stands for a missing operator, in a graph that never runs.
+    pub(crate) fn missing() -> Operator {
+        Operator::registered(|_| Err(Error::invalid("onnx", "this operator is not supported")))
+    }
+
+    /// An operator that a user registers.
+    pub(crate) fn registered(
+        function: impl Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync + 'static,
+    ) -> Operator {
+        Operator { function: Arc::new(function), builtin: false }
+    }
+
+    /// An operator of this crate.
+    pub(crate) fn new(function: fn(&Context<'_>) -> Result<Vec<Value>>) -> Operator {
+        Operator { function: Arc::new(function), builtin: true }
+    }
+
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.builtin
+    }
+
+    pub(crate) fn run(&self, context: &Context<'_>) -> Result<Vec<Value>> {
+        (self.function)(context)
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Operator")
+    }
+}
+
+/// Computes an operator on the host.
+pub(crate) type HostFn = fn(&Context<'_>) -> Result<Option<Vec<Value>>>;
+
+/// Gives the outputs of a graph for inputs in order; the last argument has the values of the surrounding
+/// graph.
+pub(crate) type RunGraph = fn(&Run<'_>, &Graph, Vec<Option<Value>>, &[Option<Value>]) -> Result<Vec<Value>>;
+
+/// The device and the weights, which all graphs of one run share.
+pub(crate) struct Run<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) weights: &'a [Tensor],
+    /// The memory that texts and tables on the host may still take.
+    pub(crate) meter: &'a Meter,
+    /// Runs the graphs of nodes.
+    pub(crate) run_graph: RunGraph,
+}
 
 /// One node during execution.
 pub struct Context<'a> {
@@ -380,7 +440,7 @@ impl<'a> Context<'a> {
 
     /// Runs a subgraph from an attribute.
     pub(crate) fn run_graph(&self, graph: &Graph, inputs: Vec<Option<Value>>) -> Result<Vec<Value>> {
-        run_graph(self.run, graph, inputs, self.values)
+        (self.run.run_graph)(self.run, graph, inputs, self.values)
     }
 
     /// The dtype in which the device stores i64 integers.

@@ -2,85 +2,22 @@
 
 use std::{
     cell::RefCell,
-    collections::HashSet,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use autograd::is_grad_enabled;
-use tensor_core::{Device, Error, ErrorKind, Result, Tensor, autocast, eval_all};
+use tensor_core::{Error, ErrorKind, Result, Tensor, autocast, eval_all};
 
 use crate::{
-    budget::Meter,
-    context::Context,
-    graph::{Action, Constant, Graph, Node, Output},
+    context::{Context, Run},
+    graph::{Action, Constant, Graph, Kept, Node, Output, Prepared},
     value::Value,
 };
-
-/// The device and the weights, which all graphs of one run share.
-pub(crate) struct Run<'a> {
-    pub(crate) device: &'a Device,
-    pub(crate) weights: &'a [Tensor],
-    /// The memory that texts and tables on the host may still take.
-    pub(crate) meter: &'a Meter,
-}
-
-/// Steps that read weights and constants alone. Unless gradients are recorded, their results are kept for the
-/// weights that they were computed from.
-pub(crate) struct Prepared {
-    steps: Vec<Node>,
-    /// The slots that other steps read, and whether the result has few different elements: products read it
-    /// faster as a buffer of its own.
-    results: Vec<(usize, bool)>,
-    /// The weights that the steps read.
-    weights: Vec<usize>,
-    kept: Mutex<Option<Arc<Kept>>>,
-}
-
-/// Operators that repeat elements.
-const REPEATING: &[&str] = &["ConstantOfShape", "Expand"];
 
 /// Operators that change the sequence in their first input.
 const IN_PLACE: &[&str] = &["SequenceErase", "SequenceInsert"];
 
-/// Results for the present values of the weights.
-struct Kept {
-    device: Device,
-    /// The numbers of the weights' values.
-    ids: Vec<u64>,
-    values: Vec<(usize, Value)>,
-}
-
-impl fmt::Debug for Prepared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prepared").field("steps", &self.steps).finish_non_exhaustive()
-    }
-}
-
 impl Prepared {
-    /// `rest` are the steps that come after these.
-    pub(crate) fn new(
-        steps: Vec<Node>,
-        rest: &[Node],
-        outputs: &[Output],
-        constants: &[(usize, Constant)],
-    ) -> Prepared {
-        let mut read: HashSet<usize> = rest.iter().flat_map(Node::reads).collect();
-        read.extend(outputs.iter().map(|output| output.slot));
-        let made = steps.iter().flat_map(|step| {
-            let repeats = REPEATING.contains(&step.op_type.as_str());
-            step.outputs.iter().flatten().map(move |&slot| (slot, repeats))
-        });
-        let results = made.filter(|(slot, _)| read.contains(slot)).collect();
-        let inputs: HashSet<usize> = steps.iter().flat_map(Node::reads).collect();
-        let weight = |(slot, constant): &(usize, Constant)| match constant {
-            Constant::Weight(index) if inputs.contains(slot) => Some(*index),
-            Constant::Weight(_) | Constant::Host(_) => None,
-        };
-        let weights = constants.iter().filter_map(weight).collect();
-        Prepared { steps, results, weights, kept: Mutex::new(None) }
-    }
-
     /// Computes the results, or takes kept ones.
     fn run(&self, run: &Run<'_>, values: &mut [Option<Value>]) -> Result<()> {
         if self.steps.is_empty() {
@@ -150,7 +87,7 @@ pub(crate) fn run_graph(
     }
     graph.prepared.run(run, &mut values)?;
     run_steps(run, &graph.steps, &mut values)?;
-    let output = |output: &crate::graph::Output| {
+    let output = |output: &Output| {
         values[output.slot].clone().ok_or_else(|| {
             Error::invalid("onnx", format!("the output \"{}\" has no value: nothing gave one", output.name))
         })

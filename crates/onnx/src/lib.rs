@@ -28,13 +28,14 @@
 //! A node's operator is a call of the tensor operation or layer with that name; `ops` has one file for each
 //! family.
 
-mod attribute;
 mod budget;
+mod compile;
 mod context;
 mod cut;
 mod data;
 mod execute;
 mod export;
+mod fold;
 mod graph;
 mod model;
 mod narrow;

@@ -12,10 +12,12 @@ use tensor_core::{
 
 use crate::{
     budget::{Budget, measure},
+    compile::{Compiler, opsets},
+    context::Run,
     cut::{cut, value_names},
     data::External,
-    execute::{Run, run_graph},
-    graph::{Compiler, Graph, opsets},
+    execute::run_graph,
+    graph::{Graph, Input},
     proto::ModelProto,
     registry::Registry,
     rewrite::{Rewrites, Rewriting},
@@ -240,8 +242,7 @@ impl Model {
 
     /// The inputs, in order.
     pub fn inputs(&self) -> Vec<ValueInfo> {
-        let info =
-            |input: &crate::graph::Input| describe(&input.name, input.r#type.as_ref(), input.has_default);
+        let info = |input: &Input| describe(&input.name, input.r#type.as_ref(), input.has_default);
         self.graph.inputs.iter().map(info).collect()
     }
 
@@ -294,7 +295,7 @@ impl Model {
         let weights: Vec<Tensor> = self.weights.iter().map(|weight| weight.tensor.clone()).collect();
         let meter = self.budget.meter(self.file_bytes);
         given.iter().flatten().for_each(|value| meter.allow(value.text_bytes()));
-        let run = Run { device: &device, weights: &weights, meter: &meter };
+        let run = Run { device: &device, weights: &weights, meter: &meter, run_graph };
         let values = run_graph(&run, &self.graph, given, &[])?;
         let names = self.graph.outputs.iter().map(|output| output.name.clone());
         Ok(Outputs { list: names.zip(values).collect(), device })
@@ -318,7 +319,7 @@ impl Model {
         format!("the model's inputs are {}", list.join(", "))
     }
 
-    fn check(&self, input: &crate::graph::Input, value: &Value, device: &Device) -> Result<()> {
+    fn check(&self, input: &Input, value: &Value, device: &Device) -> Result<()> {
         let info = describe(&input.name, input.r#type.as_ref(), input.has_default);
         let (Some(dims), Some(found)) = (value.dims(), value.data_type()) else { return Ok(()) };
         let fits_type = info.data_type.is_none_or(|wanted| {

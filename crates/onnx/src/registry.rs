@@ -1,49 +1,15 @@
 //! [`Registry`]: the functions of operators, by domain and version.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::collections::HashMap;
 
-use tensor_core::{Error, Result};
+use tensor_core::Result;
 
-use crate::{context::Context, graph::domain_of, ops, value::Value};
-
-/// A function that computes an operator: it gets its inputs from the context, and returns its outputs in
-/// order.
-type Function = dyn Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync;
-
-/// A resolved operator.
-#[derive(Clone)]
-pub(crate) struct Operator {
-    function: Arc<Function>,
-    /// Whether it is this crate's own: rewrites replace no others.
-    builtin: bool,
-}
-
-impl Operator {
-    /// Stands for a missing operator, in a graph that never runs.
-    pub(crate) fn missing() -> Operator {
-        let function = |_: &Context<'_>| Err(Error::invalid("onnx", "this operator is not supported"));
-        Operator { function: Arc::new(function), builtin: false }
-    }
-
-    /// An operator of this crate.
-    pub(crate) fn new(function: fn(&Context<'_>) -> Result<Vec<Value>>) -> Operator {
-        Operator { function: Arc::new(function), builtin: true }
-    }
-
-    pub(crate) fn is_builtin(&self) -> bool {
-        self.builtin
-    }
-
-    pub(crate) fn run(&self, context: &Context<'_>) -> Result<Vec<Value>> {
-        (self.function)(context)
-    }
-}
-
-impl fmt::Debug for Operator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Operator")
-    }
-}
+use crate::{
+    context::{Context, Operator},
+    graph::domain_of,
+    ops,
+    value::Value,
+};
 
 /// The operators that a model may use. [`Registry::default`] has those of this crate; [`Registry::register`]
 /// adds or replaces one.
@@ -87,8 +53,7 @@ impl Registry {
         since_version: i64,
         function: impl Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync + 'static,
     ) {
-        let operator = Operator { function: Arc::new(function), builtin: false };
-        self.insert(domain, name, since_version, operator);
+        self.insert(domain, name, since_version, Operator::registered(function));
     }
 
     fn insert(&mut self, domain: &str, name: &str, since_version: i64, operator: Operator) {

@@ -477,3 +477,28 @@ impl From<&Value> for Value {
         value.clone()
     }
 }
+
+/// For each element of `shape` in order, the position of the element that is broadcast there.
+pub(crate) fn broadcast(dims: &[usize], shape: &[usize]) -> Vec<usize> {
+    let count: usize = shape.iter().product();
+    if dims.iter().product::<usize>() == 1 {
+        return vec![0; count];
+    }
+    if dims == shape {
+        return (0..count).collect();
+    }
+    let mut positions = vec![0; count];
+    let mut stride = 1;
+    let mut period = 1;
+    for (back, &size) in shape.iter().rev().enumerate() {
+        let own = dims.len().checked_sub(back + 1).map_or(1, |axis| dims[axis]);
+        if own > 1 {
+            for (at, position) in positions.iter_mut().enumerate() {
+                *position += at / period % size * stride;
+            }
+        }
+        stride *= own;
+        period *= size;
+    }
+    positions
+}

@@ -1,7 +1,7 @@
 //! Averages of parameters over the steps of training: exponential (EMA) and equal (SWA).
 
 use autograd::no_grad;
-use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor, caller_line};
+use tensor_core::{Error, ErrorKind, OnDrop, Result, State, Stateful, Tensor, caller_line};
 
 use crate::{
     groups::{check_parameters, compute},
@@ -135,17 +135,13 @@ impl AveragedParameters {
     /// The errors that `f` returns.
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        /// Restores the values when it is dropped.
-        struct Restore<'a>(Vec<(&'a Tensor, Tensor)>);
-        impl Drop for Restore<'_> {
-            fn drop(&mut self) {
-                for (parameter, value) in &self.0 {
-                    // Cannot fail: the parameter had this value before.
-                    let _ = parameter.assign(value);
-                }
+        let before: Vec<Tensor> = self.parameters.iter().map(Tensor::detach).collect();
+        let _restore = OnDrop::new(|| {
+            for (parameter, value) in self.parameters.iter().zip(&before) {
+                // Cannot fail: the parameter had this value before.
+                let _ = parameter.assign(value);
             }
-        }
-        let _restore = Restore(self.parameters.iter().map(|p| (p, p.detach())).collect());
+        });
         self.assign_to(&self.parameters)?;
         f()
     }

@@ -16,49 +16,39 @@
 //! # Ok(()) }
 //! ```
 
-mod adadelta;
-mod adagrad;
-mod adam;
-mod adamax;
-mod asgd;
+mod algorithms;
 mod average;
 mod clip;
 mod eight_bit;
 mod groups;
-mod lbfgs;
-mod line_search;
-mod lion;
 mod masters;
-mod muon;
-mod nadam;
 mod optimizer;
-mod radam;
-mod rmsprop;
-mod rprop;
 mod rules;
 mod saved;
 mod scaler;
 mod schedule;
-mod sgd;
 
-pub use adadelta::{Adadelta, AdadeltaConfig};
-pub use adagrad::{Adagrad, AdagradConfig};
-pub use adam::{Adam, AdamConfig, AdamW, AdamWConfig};
-pub use adamax::{Adamax, AdamaxConfig};
-pub use asgd::{Asgd, AsgdConfig};
+pub use algorithms::{
+    adadelta::{Adadelta, AdadeltaConfig},
+    adagrad::{Adagrad, AdagradConfig},
+    adam::{Adam, AdamConfig, AdamW, AdamWConfig},
+    adamax::{Adamax, AdamaxConfig},
+    asgd::{Asgd, AsgdConfig},
+    lbfgs::{Lbfgs, LbfgsConfig, LineSearch},
+    lion::{Lion, LionConfig},
+    muon::{AdjustLr, Muon, MuonConfig},
+    nadam::{NAdam, NAdamConfig},
+    radam::{RAdam, RAdamConfig},
+    rmsprop::{RmsProp, RmsPropConfig},
+    rprop::{Rprop, RpropConfig},
+    sgd::{Sgd, SgdConfig},
+};
 pub use average::AveragedParameters;
 pub use clip::{GradNorm, clip_grad_norm, clip_grad_value};
 pub use eight_bit::{Adam8bit, AdamW8bit, EightBit, EightBitState, Sgd8bit};
 pub use groups::{ParamGroup, ParamGroups, UpdateRule};
-pub use lbfgs::{Lbfgs, LbfgsConfig, LineSearch};
-pub use lion::{Lion, LionConfig};
 pub use masters::MasterWeights;
-pub use muon::{AdjustLr, Muon, MuonConfig};
-pub use nadam::{NAdam, NAdamConfig};
 pub use optimizer::Optimizer;
-pub use radam::{RAdam, RAdamConfig};
-pub use rmsprop::{RmsProp, RmsPropConfig};
-pub use rprop::{Rprop, RpropConfig};
 pub use saved::{Choice, ParamState, Part, Setting};
 pub use scaler::{GradScaler, GradScalerConfig};
 pub use schedule::{
@@ -67,7 +57,6 @@ pub use schedule::{
     MultiplicativeLr, OneCycleConfig, OneCycleLr, PolynomialLr, ReduceLrOnPlateau, ReduceLrOnPlateauConfig,
     SequentialLr, StepLr, SwaLr, ThresholdMode,
 };
-pub use sgd::{Sgd, SgdConfig};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]

@@ -30,6 +30,8 @@ mod tensor;
 pub use base::file;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
+#[doc(hidden)] // for `distributed`, `nn` and `optim`
+pub use base::on_drop::OnDrop;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},
@@ -70,13 +72,14 @@ pub use graph::{
 };
 pub use kernels::{
     blocks::{
-        Affine, AffineBits, AffineChannels, BlockFormat, Codebook4, CodebookScales, GgmlType, IntegerGroups,
-        WeightFormat, block_format, register_block_format,
+        Affine, AffineBits, AffineChannels, BlockFormat, BlockType, Codebook4, CodebookScales, GgmlType,
+        IntegerGroups, WeightFormat, block_format, register_block_format,
     },
     contraction,
     custom::{self, CustomKernel},
     formula::Formula,
-    kernel::{self, Kernel, Launch},
+    kernel::{self, Kernel},
+    launch::Launch,
     layout::{Collapsed, Layout, Strides, collapse},
     operators::{
         ArgReduceOp, BinaryDomain, BinaryOp, CompareOp, CumulativeOp, RandomKind, ReduceOp, Refusal,

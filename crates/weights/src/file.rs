@@ -8,21 +8,14 @@ use std::{
 };
 
 use nn::{StateDict, TensorSource};
-use tensor_core::{
-    DType, Device, Result, Shape, Tensor,
-    file::{Content, ReadBudget, file_error},
-};
+use tensor_core::{DType, Device, Result, Shape, Tensor, file::file_error};
 
 use crate::{
-    Value, archive,
-    archive::Archive,
-    bitsandbytes,
-    gguf::{self, GgufValue},
-    npz,
+    Value, bitsandbytes,
+    gguf_value::GgufValue,
+    parsed::Parsed,
     read::Reader,
-    safetensors,
     tensor_info::{Encoding, TensorInfo},
-    torch,
 };
 
 /// The supported formats.
@@ -59,23 +52,11 @@ impl fmt::Display for Format {
     }
 }
 
-/// The content of a file, parsed.
-pub(crate) struct Parsed {
-    pub(crate) tensors: BTreeMap<String, Arc<TensorInfo>>,
-    /// The file's metadata texts.
-    pub(crate) texts: BTreeMap<String, String>,
-    pub(crate) gguf: BTreeMap<String, GgufValue>,
-    /// The object of a pickle.
-    pub(crate) value: Option<Value>,
-    /// The bytes of all elements in the file, uncompressed.
-    pub(crate) capacity: u64,
-}
-
 /// An open file of weights: the names, shapes and dtypes of its tensors are known, and their elements are
 /// read on demand.
 ///
-/// [`open`] detects the format. Elements are read by position, on a CPU directly to the tensor's memory; the
-/// file stays open and must not change meanwhile: a change is an error of the next read.
+/// [`open`](crate::open) detects the format. Elements are read by position, on a CPU directly to the tensor's
+/// memory; the file stays open and must not change meanwhile: a change is an error of the next read.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor};
@@ -114,155 +95,6 @@ pub struct WeightFile {
 /// The greatest ratio of the bytes of all tensors to the bytes in the file. Tensors that share memory need
 /// more than the file, but not much more.
 const CAPACITY_FACTOR: u64 = 4;
-
-/// Opens a file of weights. Its content determines the format, whatever its name:
-///
-/// | format | contents |
-/// |---|---|
-/// | PyTorch's `.pt`, `.pth`, `.bin` | state dicts and the objects around them; both containers |
-/// | safetensors | one file, or shards with an index |
-/// | GGUF 2 and 3 | metadata, dense tensors, blocks of quantized ones |
-/// | NumPy's `.npz`, `.npy` | arrays of numbers, in both orders of axes and of bytes |
-/// | a folder | `model.safetensors` or its index, else `pytorch_model.bin` or its index |
-///
-/// No code in a file is run. A whole model, saved by `torch.save(model, path)`, is read as its state: the
-/// parameters and buffers of its modules, whatever their classes are; the other attributes of modules are
-/// skipped. Every other object of a class is refused by its name.
-///
-/// The memory for what a file describes or unpacks to is bounded by [`ReadBudget::default`], 64 times the
-/// file's size or 256 MiB, and what takes more is an error when it is read; [`open_within`] takes another
-/// bound.
-///
-/// # Errors
-/// A `File` error that names the file and the problem: it cannot be read, is truncated or damaged, is a pipe
-/// or a device, would take too much memory, or has another format, such as a TorchScript program.
-#[track_caller]
-pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
-    open_within(path, ReadBudget::default())
-}
-
-/// [`open`] with another bound of the memory for what the file describes and unpacks to.
-///
-/// ```
-/// use weights::ReadBudget;
-/// # fn main() -> tensor_core::Result<()> {
-/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/arrays_compressed.npz");
-/// // numpy.savez_compressed(path, …)
-/// let device = backend_cpu::cpu();
-/// let small = ReadBudget { least: 10, per_byte: 0 };
-/// assert!(weights::open_within(path, small)?.tensor("f4", &device).is_err());
-/// assert!(weights::open_within(path, ReadBudget::UNLIMITED)?.tensor("f4", &device).is_ok());
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-/// As [`open`].
-#[track_caller]
-pub fn open_within(path: impl AsRef<Path>, budget: ReadBudget) -> Result<WeightFile> {
-    let path = path.as_ref();
-    if path.is_dir() {
-        return safetensors::open_folder(path, budget);
-    }
-    let content = Arc::new(Content::open(path)?);
-    if safetensors::is_index(&content)? {
-        return safetensors::open_index(path, &content, budget);
-    }
-    from_content(&content, budget)
-}
-
-/// Opens the same formats as [`open`], except folders and shards, from bytes in memory, such as a download
-/// or a file in a browser.
-///
-/// # Errors
-/// As for [`open`].
-#[track_caller]
-pub fn from_bytes(bytes: Vec<u8>) -> Result<WeightFile> {
-    from_bytes_within(bytes, ReadBudget::default())
-}
-
-/// [`from_bytes`] with another bound of memory; see [`open_within`].
-///
-/// # Errors
-/// As for [`open`].
-#[track_caller]
-pub fn from_bytes_within(bytes: Vec<u8>, budget: ReadBudget) -> Result<WeightFile> {
-    let content = Arc::new(Content::Memory { path: PathBuf::from("<bytes>"), bytes });
-    if safetensors::is_index(&content)? {
-        return Err(file_error(
-            content.path(),
-            "is an index of shards, which are files; open it by its path",
-        ));
-    }
-    from_content(&content, budget)
-}
-
-/// Opens a file that is neither a folder nor an index.
-#[track_caller]
-pub(crate) fn from_content(content: &Arc<Content>, budget: ReadBudget) -> Result<WeightFile> {
-    let path = content.path();
-    let mut start = [0; 32];
-    let count = content.length().min(start.len() as u64) as usize;
-    content.read_at(&mut start[..count], 0)?;
-    let start = &start[..count];
-    let (format, parsed) = if start.starts_with(archive::MAGIC) || start.starts_with(b"PK\x05\x06") {
-        let archive = Archive::open(content, budget)?;
-        let root = archive.entries.keys().find_map(|name| {
-            let root = name.strip_suffix("/data.pkl")?;
-            (!root.contains('/')).then(|| root.to_string())
-        });
-        match root {
-            Some(root) => (Format::Torch, torch::open_zip(content, &archive, &root, budget)?),
-            None => (Format::Npz, npz::open(content, &archive)?),
-        }
-    } else if start.starts_with(torch::LEGACY_MAGIC) {
-        (Format::TorchLegacy, torch::open_legacy(content, budget)?)
-    } else if start.starts_with(gguf::MAGIC) {
-        (Format::Gguf, gguf::open(content)?)
-    } else if start.starts_with(tensor_core::npy::MAGIC) {
-        (Format::Npy, npz::open_npy(content)?)
-    } else if let Some(kind) = foreign(start) {
-        return Err(file_error(path, format!("is {kind}, which is no file of weights that is read")));
-    } else if is_perhaps_safetensors(path, start) {
-        (Format::Safetensors, safetensors::open(content)?)
-    } else {
-        return Err(file_error(path, unknown(start)));
-    };
-    Ok(WeightFile::new(path, format, parsed))
-}
-
-/// Whether a file is named, or begins, as one of safetensors: with the length of a header in JSON.
-fn is_perhaps_safetensors(path: &Path, start: &[u8]) -> bool {
-    path.extension().is_some_and(|extension| extension == "safetensors") || start.get(8) == Some(&b'{')
-}
-
-/// The description of a file that begins like none of the formats that are read.
-fn unknown(start: &[u8]) -> String {
-    let begins = match start {
-        [] => "it is empty".to_string(),
-        start => format!("it begins with \"{}\"", start[..start.len().min(16)].escape_ascii()),
-    };
-    format!(
-        "is no file of weights: {begins}, which is none of PyTorch's .pt and .pth (a zip archive or an older pickle), \
-         safetensors, GGUF, .npy and .npz. The file may be damaged, a failed download, or a pointer of Git LFS"
-    )
-}
-
-/// The name of a known format that is not supported.
-fn foreign(start: &[u8]) -> Option<&'static str> {
-    match start {
-        [0x89, b'H', b'D', b'F', ..] => Some("an HDF5 file"),
-        [0x1f, 0x8b, ..] => Some("gzipped; unpack it first"),
-        // Protocols 2 to 5. Safetensors begins with the length of its header, which ends in zeros.
-        [0x80, 2..=5, rest @ ..] if rest.len() < 6 || rest[..6] != [0; 6] => {
-            Some("a pickle, but not one of torch.save; save the state_dict() with torch.save")
-        }
-        // The magic numbers ggml, ggmf and ggjt, little-endian.
-        [b'l' | b'f' | b't', b'm' | b'j', b'g', b'g', ..] => {
-            Some("a GGML file, which came before GGUF; convert it with llama.cpp")
-        }
-        _ => None,
-    }
-}
 
 impl WeightFile {
     pub(crate) fn new(path: &Path, format: Format, parsed: Parsed) -> WeightFile {
@@ -592,77 +424,4 @@ pub(crate) fn listed(names: impl Iterator<Item = String>) -> String {
     }
     let shown: Vec<String> = names.by_ref().take(SHOWN).collect();
     format!("{}{}", shown.join(", "), if names.peek().is_some() { " and more" } else { "" })
-}
-
-/// The number of visited nodes of a tree, per byte of its pickle, when tensors are named: lists that occur
-/// several times are visited each time.
-const VISITS_PER_BYTE: u64 = 16;
-
-/// The name of a tensor that is the whole object.
-const WHOLE: &str = "tensor";
-
-/// The tensors of a tree by their paths.
-pub(crate) fn names_of(
-    value: &Value,
-    bytes: u64,
-) -> std::result::Result<BTreeMap<String, Arc<TensorInfo>>, String> {
-    let budget = bytes.saturating_mul(VISITS_PER_BYTE).saturating_add(1 << 16);
-    let mut names = Names { tensors: BTreeMap::new(), budget };
-    if let Value::Tensor(info) = value {
-        names.tensors.insert(WHOLE.into(), info.clone());
-    } else {
-        names.visit("", value)?;
-    }
-    Ok(names.tensors)
-}
-
-struct Names {
-    tensors: BTreeMap<String, Arc<TensorInfo>>,
-    /// The remaining number of visits and bytes of names.
-    budget: u64,
-}
-
-impl Names {
-    fn visit(&mut self, path: &str, value: &Value) -> std::result::Result<(), String> {
-        let children = match value {
-            Value::Dict(entries) => entries.len(),
-            Value::List(items) | Value::Tuple(items) => items.len(),
-            _ => 0,
-        };
-        let cost = 1 + path.len() as u64 + children as u64;
-        self.budget =
-            self.budget.checked_sub(cost).ok_or("holds the same lists and dicts in too many places")?;
-        let under = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
-        match value {
-            Value::Tensor(info) => {
-                if self.tensors.insert(path.to_string(), info.clone()).is_some() {
-                    return Err(format!("has two tensors at \"{path}\", by keys with dots"));
-                }
-            }
-            Value::Dict(entries) => {
-                for (key, value) in entries.iter() {
-                    // A tensor under another kind of key has no name, and can be reached through the tree
-                    // only.
-                    if let (Some(key), true) = (key.key(), holds_more(value)) {
-                        self.visit(&under(&key), value)?;
-                    }
-                }
-            }
-            Value::List(items) | Value::Tuple(items) => {
-                for (k, value) in items.iter().enumerate() {
-                    if holds_more(value) {
-                        self.visit(&under(&k.to_string()), value)?;
-                    }
-                }
-            }
-            Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {}
-            Value::Bytes(_) => {}
-        }
-        Ok(())
-    }
-}
-
-/// Whether a value is a tensor or may hold some.
-fn holds_more(value: &Value) -> bool {
-    matches!(value, Value::Tensor(_) | Value::Dict(_) | Value::List(_) | Value::Tuple(_))
 }

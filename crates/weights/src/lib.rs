@@ -35,33 +35,37 @@
 
 mod archive;
 mod bitsandbytes;
+mod detect;
 mod file;
-mod gguf;
+mod formats;
+mod gguf_value;
 mod hub;
 mod load;
-mod npz;
 mod ordered;
+mod parsed;
 mod peft;
 mod read;
-mod safetensors;
 mod state;
 mod stream;
 mod tensor_info;
-mod torch;
 mod value;
 
-pub use file::{Format, WeightFile, from_bytes, from_bytes_within, open, open_within};
-pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
+pub use detect::{from_bytes, from_bytes_within, open, open_within};
+pub use file::{Format, WeightFile};
+pub use formats::{
+    gguf::GgufWriter,
+    npz::save_npz,
+    safetensors::{ShardOptions, save_sharded},
+    torch::save_torch,
+};
+pub use gguf_value::{GgufArray, GgufValue};
 pub use hub::HubCache;
 #[cfg(feature = "hub")]
 pub use hub::{HubDownload, HubProgress};
 pub use load::LoadWeights;
-pub use npz::save_npz;
 pub use peft::{load_peft, save_peft};
-pub use safetensors::{ShardOptions, save_sharded};
-pub use tensor_core::file::ReadBudget;
+pub use tensor_core::{BlockType, file::ReadBudget};
 pub use tensor_info::{Encoding, TensorInfo};
-pub use torch::save_torch;
 pub use value::Value;
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use nn::read_safetensors_blocks;
 use tensor_core::{
-    DType, Device, Element, Error, GgmlType, Result, Scalar, Tensor, file::file_error, with_element,
+    BlockType, DType, Device, Element, Error, Result, Scalar, Tensor, file::file_error, with_element,
 };
 
 use crate::{
     archive::Packed,
-    gguf::BlockType,
     tensor_info::{Encoding, Place, TensorInfo},
 };
 
@@ -91,7 +90,7 @@ impl Reader {
         dtype: DType,
         device: &Device,
     ) -> Result<Tensor> {
-        let Some(format) = GgmlType::from_code(blocks.number()) else {
+        let Some(format) = blocks.decoded() else {
             let message = format!(
                 "holds a tensor in blocks of {}, which are not decoded here; WeightFile::bytes reads them as they are",
                 blocks.name()

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Shape, file::Content};
+use tensor_core::{BlockType, DType, Shape, file::Content};
 
-use crate::{archive::Packed, gguf::BlockType};
+use crate::archive::Packed;
 
 /// The encoding of a stored tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]

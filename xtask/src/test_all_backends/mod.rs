@@ -9,7 +9,7 @@
 //! `skip_log` names, and returns; the table then counts it as skipped.
 
 pub(crate) mod build;
-#[path = "../../../crates/testing/src/deal.rs"]
+#[path = "../../../tools/testing/src/deal.rs"]
 #[allow(dead_code, unreachable_pub)] // it is public in taper-testing, whose tests use the rest
 mod deal;
 mod devices;

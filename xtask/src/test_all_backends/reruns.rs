@@ -88,7 +88,7 @@ fn dealt_today<'n>(deal: Deal, names: &[&'n str]) -> Vec<&'n str> {
     today
 }
 
-/// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
+/// The environment variable of all settings of tests (`tools/testing/src/settings.rs`): a list with commas
 /// between, which a rerun extends.
 pub(crate) const SETTINGS: &str = "TAPER_TEST";
 
@@ -382,9 +382,12 @@ mod tests {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates"));
         for prefix in [CASES, GRAPH, MEMORY, COMPOSED, PROCESS_ON_CPU].concat() {
             let (topic, test) = prefix.split_once("::").unwrap();
-            let found = ["taper", "backend-cpu"].into_iter().any(|package| {
-                let file = folder.join(package).join("tests/it").join(topic).with_extension("rs");
-                fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}")))
+            let tests = ["taper", "backend-cpu"].map(|package| folder.join(package).join("tests/it"));
+            let folders = tests.iter().flat_map(|tests| fs::read_dir(tests).unwrap());
+            let mut folders = folders.map(|entry| entry.unwrap().path()).chain(tests.clone());
+            let found = folders.any(|folder| {
+                fs::read_to_string(folder.join(topic).with_extension("rs"))
+                    .is_ok_and(|text| text.contains(&format!("fn {test}")))
             });
             assert!(found, "no test begins with {prefix}");
         }

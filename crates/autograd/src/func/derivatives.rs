@@ -279,7 +279,7 @@ fn jacobian_of(y: &Tensor, x: &[Tensor], recorded: bool) -> Result<Vec<Tensor>> 
     let row = |v: &[Tensor]| pull(y, x, &v[0], recorded);
     let rows = match map(&row, &[(basis.clone(), true)], n) {
         // A rule that reads values has no batched form.
-        Err(error) if matches!(error.kind(), ErrorKind::Unsupported { op: super::vmap::OP, .. }) => {
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported { op: super::rules::OP, .. }) => {
             let mut rows: Vec<Vec<Tensor>> = vec![Vec::with_capacity(n); x.len()];
             for k in 0..n {
                 for (rows, found) in rows.iter_mut().zip(row(&[basis.select(0, k)?])?) {

@@ -1,14 +1,14 @@
 //! The batching rule of each operation, for operands with an additional first axis of slices.
 
-use std::{cell::RefCell, sync::Arc};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    CustomKernel, CustomOp, Error, Expression, Op, OpClass, OtherOp, Padding, Result, Shape, Subscripts,
-    Tensor, ViewOp,
+    CustomKernel, Error, Expression, Op, OpClass, OtherOp, Padding, Result, Shape, Subscripts, Tensor, ViewOp,
 };
 
-use super::vmap::{OP, map};
+/// The name in error messages.
+pub(super) const OP: &str = "vmap";
 
 /// An input of an operation: if it is mapped, its slices are along the first axis; if not, it is the same
 /// for all slices.
@@ -41,7 +41,7 @@ impl Operand {
     }
 
     /// The operand for an operation that does not broadcast: with all `n` slices.
-    fn whole(&self, n: usize) -> Result<Tensor> {
+    pub(super) fn whole(&self, n: usize) -> Result<Tensor> {
         if self.mapped { Ok(self.tensor.clone()) } else { expanded(&self.tensor, n) }
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
     if result.dtype() == node.dtype() { Ok(result) } else { result.to_dtype(node.dtype()) }
 }
 
-fn no_rule(op: &Op, inputs: usize) -> Error {
+pub(super) fn no_rule(op: &Op, inputs: usize) -> Error {
     Error::invalid(OP, format!("{} with {inputs} inputs has no batching rule", op.name()))
 }
 
@@ -187,71 +187,6 @@ fn slice_by_slice(
         _ => Tensor::stack(&all, 0),
     };
     results.into_iter().zip(elements).map(stacked).collect()
-}
-
-/// A custom function: its last inputs are its results, which are computed already, and its gradient is
-/// mapped in turn.
-pub(super) fn custom(node: &Tensor, operands: &[Operand], n: usize, recorded: bool) -> Result<Vec<Tensor>> {
-    let Op::Custom(op) = node.op() else { return Err(no_rule(node.op(), operands.len())) };
-    let (inputs, results) = operands.split_at(operands.len() - node.elements().len());
-    let results = results.iter().map(|result| result.whole(n)).collect::<Result<Vec<_>>>()?;
-    if !recorded {
-        return Ok(results);
-    }
-    let mapped = inputs.iter().map(|input| input.mapped).collect();
-    let inputs: Vec<&Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-    Ok(Tensor::custom(Arc::new(Slices { op: Arc::clone(op), mapped, n }), &inputs, &results))
-}
-
-/// The backward function of a mapped custom function.
-#[derive(Debug)]
-struct Slices {
-    op: Arc<dyn CustomOp>,
-    /// Whether each input has slices.
-    mapped: Vec<bool>,
-    n: usize,
-}
-
-impl CustomOp for Slices {
-    fn name(&self) -> &'static str {
-        self.op.name()
-    }
-
-    fn backward(
-        &self,
-        inputs: &[Tensor],
-        results: &[Tensor],
-        gradients: &[Option<Tensor>],
-    ) -> Result<Vec<Option<Tensor>>> {
-        let used: Vec<usize> = (0..gradients.len()).filter(|&k| gradients[k].is_some()).collect();
-        let slices = inputs.iter().cloned().zip(self.mapped.iter().copied());
-        let given: Vec<(Tensor, bool)> = slices
-            .chain(results.iter().cloned().map(|result| (result, true)))
-            .chain(gradients.iter().flatten().cloned().map(|gradient| (gradient, true)))
-            .collect();
-        let there = RefCell::new(Vec::new());
-        let of_slice = |given: &[Tensor]| -> Result<Vec<Tensor>> {
-            let (inputs, rest) = given.split_at(self.mapped.len());
-            let (results, given) = rest.split_at(results.len());
-            let mut gradients: Vec<Option<Tensor>> = vec![None; gradients.len()];
-            for (&k, gradient) in used.iter().zip(given) {
-                gradients[k] = Some(gradient.clone());
-            }
-            let found = self.op.backward(inputs, results, &gradients)?;
-            there.replace(found.iter().map(Option::is_some).collect());
-            Ok(found.into_iter().flatten().collect())
-        };
-        let mut found = map(&of_slice, &given, self.n)?.into_iter();
-        let there: Vec<bool> = there.into_inner();
-        let of_input = |(k, there): (usize, bool)| -> Result<Option<Tensor>> {
-            let Some(gradient) = there.then(|| found.next()).flatten() else { return Ok(None) };
-            match self.mapped.get(k) {
-                Some(false) => gradient.sum_axis(0, false).map(Some),
-                _ => Ok(Some(gradient)),
-            }
-        };
-        there.into_iter().enumerate().map(of_input).collect()
-    }
 }
 
 #[cfg(test)]

@@ -2,20 +2,17 @@
 //! placeholders for its slices, whose values cannot be read. The operations that it records are data, and
 //! are then built again with an additional axis (`rules.rs`).
 
-use std::{collections::hash_map::Entry, sync::Arc};
+use std::{cell::RefCell, collections::hash_map::Entry, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
-    CustomKernel, DType, Error, Op, Result, Shape, Tensor, custom::Request, is_grad_enabled,
+    CustomKernel, CustomOp, DType, Error, Op, Result, Shape, Tensor, custom::Request, is_grad_enabled,
     set_grad_enabled, with_location,
 };
 
-use super::rules::{self, Operand};
+use super::rules::{self, OP, Operand, no_rule};
 use crate::{Outputs, no_grad};
-
-/// The name in error messages.
-pub(super) const OP: &str = "vmap";
 
 /// A placeholder for a slice: it has a shape and a dtype, and no value.
 #[derive(Debug)]
@@ -211,7 +208,7 @@ impl Replay {
                     }
                 } else if let Op::Custom(_) = node.op() {
                     // The elements of a custom function have its results as inputs.
-                    let results = rules::custom(node, &operands, self.n, recorded)?;
+                    let results = custom(node, &operands, self.n, recorded)?;
                     self.tuples.insert(node.id(), results);
                 } else if node.op().is_tuple() {
                     let results = rules::several(node, &operands, self.n)?;
@@ -225,5 +222,70 @@ impl Replay {
                 Ok(())
             })
         })
+    }
+}
+
+/// A custom function: its last inputs are its results, which are computed already, and its gradient is
+/// mapped in turn.
+fn custom(node: &Tensor, operands: &[Operand], n: usize, recorded: bool) -> Result<Vec<Tensor>> {
+    let Op::Custom(op) = node.op() else { return Err(no_rule(node.op(), operands.len())) };
+    let (inputs, results) = operands.split_at(operands.len() - node.elements().len());
+    let results = results.iter().map(|result| result.whole(n)).collect::<Result<Vec<_>>>()?;
+    if !recorded {
+        return Ok(results);
+    }
+    let mapped = inputs.iter().map(|input| input.mapped).collect();
+    let inputs: Vec<&Tensor> = inputs.iter().map(|input| &input.tensor).collect();
+    Ok(Tensor::custom(Arc::new(Slices { op: Arc::clone(op), mapped, n }), &inputs, &results))
+}
+
+/// The backward function of a mapped custom function.
+#[derive(Debug)]
+struct Slices {
+    op: Arc<dyn CustomOp>,
+    /// Whether each input has slices.
+    mapped: Vec<bool>,
+    n: usize,
+}
+
+impl CustomOp for Slices {
+    fn name(&self) -> &'static str {
+        self.op.name()
+    }
+
+    fn backward(
+        &self,
+        inputs: &[Tensor],
+        results: &[Tensor],
+        gradients: &[Option<Tensor>],
+    ) -> Result<Vec<Option<Tensor>>> {
+        let used: Vec<usize> = (0..gradients.len()).filter(|&k| gradients[k].is_some()).collect();
+        let slices = inputs.iter().cloned().zip(self.mapped.iter().copied());
+        let given: Vec<(Tensor, bool)> = slices
+            .chain(results.iter().cloned().map(|result| (result, true)))
+            .chain(gradients.iter().flatten().cloned().map(|gradient| (gradient, true)))
+            .collect();
+        let there = RefCell::new(Vec::new());
+        let of_slice = |given: &[Tensor]| -> Result<Vec<Tensor>> {
+            let (inputs, rest) = given.split_at(self.mapped.len());
+            let (results, given) = rest.split_at(results.len());
+            let mut gradients: Vec<Option<Tensor>> = vec![None; gradients.len()];
+            for (&k, gradient) in used.iter().zip(given) {
+                gradients[k] = Some(gradient.clone());
+            }
+            let found = self.op.backward(inputs, results, &gradients)?;
+            there.replace(found.iter().map(Option::is_some).collect());
+            Ok(found.into_iter().flatten().collect())
+        };
+        let mut found = map(&of_slice, &given, self.n)?.into_iter();
+        let there: Vec<bool> = there.into_inner();
+        let of_input = |(k, there): (usize, bool)| -> Result<Option<Tensor>> {
+            let Some(gradient) = there.then(|| found.next()).flatten() else { return Ok(None) };
+            match self.mapped.get(k) {
+                Some(false) => gradient.sum_axis(0, false).map(Some),
+                _ => Ok(Some(gradient)),
+            }
+        };
+        there.into_iter().enumerate().map(of_input).collect()
     }
 }

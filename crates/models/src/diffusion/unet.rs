@@ -70,7 +70,7 @@ const TRANSFORMER_EPS: f64 = 1e-6;
 const EPS: f64 = 1e-5;
 
 #[derive(Module, Debug)]
-struct Attention {
+struct UNetAttention {
     to_q: Linear,
     to_k: Linear,
     to_v: Linear,
@@ -78,13 +78,13 @@ struct Attention {
     heads: usize,
 }
 
-impl Attention {
-    fn new(width: usize, context: usize, heads: usize, rng: &Generator) -> Result<Attention> {
+impl UNetAttention {
+    fn new(width: usize, context: usize, heads: usize, rng: &Generator) -> Result<UNetAttention> {
         let plain = |from: usize| {
             Linear::with_config(from, width, LinearConfig { bias: false, ..Default::default() }, rng)
         };
         let (to_q, to_k, to_v) = (plain(width)?, plain(context)?, plain(context)?);
-        Ok(Attention { to_q, to_k, to_v, to_out: vec![Linear::new(width, width, rng)?], heads })
+        Ok(UNetAttention { to_q, to_k, to_v, to_out: vec![Linear::new(width, width, rng)?], heads })
     }
 
     fn forward(&self, x: &Tensor, context: &Tensor) -> Result<Tensor> {
@@ -134,9 +134,9 @@ impl FeedForward {
 #[derive(Module, Debug)]
 struct TransformerBlock {
     norm1: LayerNorm,
-    attn1: Attention,
+    attn1: UNetAttention,
     norm2: LayerNorm,
-    attn2: Attention,
+    attn2: UNetAttention,
     norm3: LayerNorm,
     ff: FeedForward,
 }
@@ -145,9 +145,9 @@ impl TransformerBlock {
     fn new(width: usize, context: usize, heads: usize, rng: &Generator) -> Result<TransformerBlock> {
         Ok(TransformerBlock {
             norm1: layer_norm(width, EPS, rng)?,
-            attn1: Attention::new(width, width, heads, rng)?,
+            attn1: UNetAttention::new(width, width, heads, rng)?,
             norm2: layer_norm(width, EPS, rng)?,
-            attn2: Attention::new(width, context, heads, rng)?,
+            attn2: UNetAttention::new(width, context, heads, rng)?,
             norm3: layer_norm(width, EPS, rng)?,
             ff: FeedForward::new(width, rng)?,
         })

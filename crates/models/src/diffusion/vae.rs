@@ -52,7 +52,7 @@ const EPS: f64 = 1e-6;
 
 /// Attention of one head over the pixels of features, added to them.
 #[derive(Module, Debug)]
-struct Attention {
+struct VaeAttention {
     group_norm: GroupNorm,
     to_q: Linear,
     to_k: Linear,
@@ -60,10 +60,10 @@ struct Attention {
     to_out: Vec<Linear>,
 }
 
-impl Attention {
-    fn new(channels: usize, groups: usize, rng: &Generator) -> Result<Attention> {
+impl VaeAttention {
+    fn new(channels: usize, groups: usize, rng: &Generator) -> Result<VaeAttention> {
         let linear = || Linear::new(channels, channels, rng);
-        Ok(Attention {
+        Ok(VaeAttention {
             group_norm: group_norm(groups, channels, EPS, rng)?,
             to_q: linear()?,
             to_k: linear()?,
@@ -82,14 +82,14 @@ impl Attention {
 
 #[derive(Module, Debug)]
 struct MidBlock {
-    attentions: Vec<Attention>,
+    attentions: Vec<VaeAttention>,
     resnets: Vec<ResnetBlock>,
 }
 
 impl MidBlock {
     fn new(channels: usize, options: BlockOptions, rng: &Generator) -> Result<MidBlock> {
         let resnet = || ResnetBlock::new(channels, channels, options, rng);
-        let attentions = vec![Attention::new(channels, options.groups, rng)?];
+        let attentions = vec![VaeAttention::new(channels, options.groups, rng)?];
         Ok(MidBlock { attentions, resnets: vec![resnet()?, resnet()?] })
     }
 

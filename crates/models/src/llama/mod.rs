@@ -56,7 +56,7 @@ impl Norm {
 
 /// Self-attention with rotary positions. Queries, keys and values are three projections, or one.
 #[derive(Module)]
-struct Attention {
+struct LlamaAttention {
     q_proj: Option<Linear>,
     k_proj: Option<Linear>,
     v_proj: Option<Linear>,
@@ -71,9 +71,9 @@ struct Attention {
     softcap: Option<f64>,
 }
 
-impl Attention {
+impl LlamaAttention {
     #[track_caller]
-    fn new(source: &WeightSource, config: &LlamaConfig) -> Result<Attention> {
+    fn new(source: &WeightSource, config: &LlamaConfig) -> Result<LlamaAttention> {
         let style = config.style()?;
         let (heads, groups, features) =
             (config.num_attention_heads, config.key_value_heads(), config.head_features());
@@ -83,7 +83,7 @@ impl Attention {
             there.then(|| source.linear(name, width, count * features, bias)).transpose()
         };
         let norm = |name: &str| style.qk_norm.then(|| Norm::new(source, name, features, config)).transpose();
-        Ok(Attention {
+        Ok(LlamaAttention {
             q_proj: part("q_proj", heads, !style.fused)?,
             k_proj: part("k_proj", groups, !style.fused)?,
             v_proj: part("v_proj", groups, !style.fused)?,
@@ -216,7 +216,7 @@ impl Module for FeedForward {
 /// A layer: attention and feed forward, each with a norm before, and in Gemma 2 and 3 a norm behind.
 #[derive(Module)]
 struct Layer {
-    self_attn: Attention,
+    self_attn: LlamaAttention,
     mlp: Option<FeedForward>,
     /// The feed forward part under Mixtral's name.
     block_sparse_moe: Option<FeedForward>,
@@ -242,7 +242,7 @@ impl Layer {
         let norm = |name: &str| Norm::new(source, name, config.hidden_size, config);
         let extra = |name: &str| sandwich.then(|| norm(name)).transpose();
         Ok(Layer {
-            self_attn: Attention::new(&source.at("self_attn"), config)?,
+            self_attn: LlamaAttention::new(&source.at("self_attn"), config)?,
             mlp,
             block_sparse_moe,
             input_layernorm: norm("input_layernorm")?,

@@ -3,12 +3,9 @@
 pub(crate) mod blocks;
 mod boxes;
 mod classifier;
-mod clip;
-mod clip_encoder;
 mod convnext;
 mod densenet;
 mod detr;
-mod dinov2;
 mod efficientnet;
 mod mobilenet_v2;
 mod mobilenet_v3;
@@ -16,22 +13,16 @@ mod mtcnn;
 mod preprocess;
 mod regnet;
 mod resnet;
-mod sam;
-mod siglip;
-mod swin;
-mod timm_vit;
+mod transformers;
 mod unet;
 mod vgg;
-mod vit;
 mod yolov8;
 
 pub use boxes::{Corners, Detection, batched_nms, box_iou, nms};
 pub use classifier::{Class, ImageClassifier};
-pub use clip::{Clip, ClipConfig, ClipTextConfig, ClipTextModel, ClipVisionConfig, ClipVisionModel};
 pub use convnext::{ConvNeXt, ConvNeXtConfig};
 pub use densenet::{DenseNet, DenseNetConfig};
 pub use detr::{Detections, Detr, DetrConfig};
-pub use dinov2::{Dinov2, Dinov2Config};
 pub use efficientnet::{EfficientNet, EfficientNetConfig, EfficientNetStage};
 pub use mobilenet_v2::{MobileNetV2, MobileNetV2Config, MobileNetV2Stage};
 pub use mobilenet_v3::{MobileNetV3, MobileNetV3Block, MobileNetV3Config};
@@ -39,13 +30,17 @@ pub use mtcnn::{Face, ONet, PNet, Proposals, RNet, Refined};
 pub use preprocess::Preprocess;
 pub use regnet::{RegNet, RegNetConfig};
 pub use resnet::{ResNet, ResNetBlock, ResNetConfig};
-pub use sam::{SamVision, SamVisionConfig};
-pub use siglip::{
-    Siglip, SiglipConfig, SiglipTextConfig, SiglipTextModel, SiglipVisionConfig, SiglipVisionModel,
+pub use transformers::{
+    clip::{Clip, ClipConfig, ClipTextConfig, ClipTextModel, ClipVisionConfig, ClipVisionModel},
+    dinov2::{Dinov2, Dinov2Config},
+    sam::{SamVision, SamVisionConfig},
+    siglip::{
+        Siglip, SiglipConfig, SiglipTextConfig, SiglipTextModel, SiglipVisionConfig, SiglipVisionModel,
+    },
+    swin::{SwinConfig, SwinTransformer},
+    timm_vit::{TimmVit, TimmVitConfig, VitPool},
+    vit::{VisionTransformer, VisionTransformerConfig},
 };
-pub use swin::{SwinConfig, SwinTransformer};
-pub use timm_vit::{TimmVit, TimmVitConfig, VitPool};
 pub use unet::{UNet, UNetConfig};
 pub use vgg::{Vgg, VggConfig, VggStep};
-pub use vit::{VisionTransformer, VisionTransformerConfig};
 pub use yolov8::{YoloV8, YoloV8Config};

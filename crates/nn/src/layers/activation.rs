@@ -5,7 +5,7 @@ use std::fmt;
 use tensor_core::{Device, Error, Generator, Result, Tensor, default_dtype};
 
 use super::{layer, linear::parameter, record, stateless};
-use crate::{Module, Training, Visitor, VisitorMut, functional};
+use crate::{Module, Training, Visitor, VisitorMut, functions};
 
 macro_rules! activation {
     ($($(#[$doc:meta])* $name:ident => $method:ident;)*) => {$(
@@ -294,7 +294,7 @@ impl Rrelu {
     /// Bounds that are not finite or out of order.
     #[track_caller]
     pub fn with_bounds(lower: f64, upper: f64, rng: &Generator) -> Result<Rrelu> {
-        functional::check_rrelu(lower, upper)?;
+        functions::check_rrelu(lower, upper)?;
         Ok(Rrelu { bounds: (lower, upper), ..Rrelu::new(rng) })
     }
 
@@ -305,7 +305,7 @@ impl Rrelu {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let (lower, upper) = self.bounds;
-        record!(self, functional::rrelu(input, lower, upper, self.training.get(), &self.rng))
+        record!(self, functions::rrelu(input, lower, upper, self.training.get(), &self.rng))
     }
 }
 

@@ -9,7 +9,7 @@ use tensor_core::{
 use super::{Dropout, Linear, LinearConfig, call, linear::parameter};
 use crate::{
     Module, Training, Visitor, VisitorMut,
-    functional::{Request, attention, attention_with_weights, causal_mask, is_mask, linear},
+    functions::{Request, attention, attention_with_weights, causal_mask, is_mask, linear},
     init,
 };
 

@@ -12,7 +12,7 @@ use std::{
     rc::Rc,
 };
 
-use tensor_core::{Result, Shape, Tensor, end_layer_call, with_own_lines};
+use tensor_core::{OnDrop, Result, Shape, Tensor, end_layer_call, with_own_lines};
 
 use crate::{Layer, visitor::place};
 
@@ -52,13 +52,8 @@ pub(super) fn dispatch<L: Layer + ?Sized>(
     input: &Tensor,
     caller: &'static Location<'static>,
 ) -> Result<Tensor> {
-    struct Restore(Option<&'static Location<'static>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            PASSED_ON.set(self.0);
-        }
-    }
-    let _restore = Restore(PASSED_ON.replace(Some(caller)));
+    let before = PASSED_ON.replace(Some(caller));
+    let _restore = OnDrop::new(|| PASSED_ON.set(before));
     with_own_lines(|| layer.forward(input))
 }
 
@@ -105,13 +100,8 @@ fn hooked<L: ?Sized>(layer: &L, output: Result<Tensor>) -> Result<Tensor> {
 
 /// Runs `f` while the outputs of layers on this thread are passed to a hook.
 pub(crate) fn with_hook<R>(hook: Option<Rc<OutputHook>>, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Rc<OutputHook>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            HOOK.set(self.0.take());
-        }
-    }
-    let _restore = Restore(HOOK.replace(hook));
+    let before = HOOK.replace(hook);
+    let _restore = OnDrop::new(|| HOOK.set(before));
     f()
 }
 
@@ -153,13 +143,8 @@ pub(super) fn count() -> usize {
 
 /// Runs `f`, and returns the layer calls in it, in order.
 pub(crate) fn recorded<R>(f: impl FnOnce() -> R) -> (R, Vec<Call>) {
-    struct Restore(Option<Vec<Call>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CALLS.set(self.0.take());
-        }
-    }
-    let restore = Restore(CALLS.replace(Some(Vec::new())));
+    let before = CALLS.replace(Some(Vec::new()));
+    let restore = OnDrop::new(|| CALLS.set(before));
     let result = f();
     let calls = CALLS.take().unwrap_or_default();
     drop(restore);

@@ -4,18 +4,14 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
-use super::{
-    adapted_weight_and_bias, layer,
-    linear::parameter,
-    lora::{Adapters, LayerKind},
-    record, weight_and_bias,
-};
+use super::{adapted_weight_and_bias, layer, linear::parameter, record, weight_and_bias};
 use crate::{
-    functional::{
+    functions::{
         ConvOptions, ConvPadding, ConvTransposeOptions, PadMode, Window, by_dims, pad_by,
         transposed_convolution,
     },
     init::{self, Fan, Nonlinearity},
+    lora::{Adapters, LayerKind},
 };
 
 /// Options of a [`Conv`] layer, with PyTorch's names and defaults.

@@ -5,7 +5,7 @@ use std::fmt;
 use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
-use crate::functional;
+use crate::functions;
 
 /// The cosine similarity of two tensors along an axis: [`functional::cosine_similarity`].
 /// `torch.nn.CosineSimilarity`.
@@ -30,7 +30,7 @@ impl CosineSimilarity {
     /// As [`functional::cosine_similarity`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
-        record!(self, functional::cosine_similarity(x1, x2, self.axis, self.eps))
+        record!(self, functions::cosine_similarity(x1, x2, self.axis, self.eps))
     }
 }
 
@@ -59,7 +59,7 @@ impl PairwiseDistance {
     /// As [`functional::pairwise_distance`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
-        let distance = functional::pairwise_distance(x1, x2, self.p, self.eps)?;
+        let distance = functions::pairwise_distance(x1, x2, self.p, self.eps)?;
         record!(self, if self.keepdim { distance.unsqueeze(-1) } else { Ok(distance) })
     }
 }
@@ -90,7 +90,7 @@ impl LocalResponseNorm {
     /// As [`functional::local_response_norm`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::local_response_norm(input, self.size, self.alpha, self.beta, self.k))
+        record!(self, functions::local_response_norm(input, self.size, self.alpha, self.beta, self.k))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use tensor_core::{Generator, Result, Tensor};
 
 use super::{layer, record};
-use crate::{Module, Training, Visitor, VisitorMut, functional};
+use crate::{Module, Training, Visitor, VisitorMut, functions};
 
 /// In training, sets each element to 0 with probability p and scales the others by 1 / (1 − p); in
 /// evaluation, returns the input itself. `torch.nn.Dropout`.
@@ -30,7 +30,7 @@ impl Dropout {
     /// A `p` outside [0, 1].
     #[track_caller]
     pub fn new(p: f64, rng: &Generator) -> Result<Dropout> {
-        functional::check_probability("Dropout", p)?;
+        functions::check_probability("Dropout", p)?;
         let rng = Generator::seed(rng.next_u64(), rng.device());
         Ok(Dropout { p, rng, training: Training::default() })
     }
@@ -53,7 +53,7 @@ impl Dropout {
     /// A device that cannot draw that many numbers.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::dropout(input, self.p, self.training.get(), &self.rng))
+        record!(self, functions::dropout(input, self.p, self.training.get(), &self.rng))
     }
 }
 
@@ -94,7 +94,7 @@ impl<const D: usize> ChannelDropout<D> {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Dropout { p, rng, training } = &self.0;
-        record!(self, functional::channel_dropout::<D>(input, *p, training.get(), rng))
+        record!(self, functions::channel_dropout::<D>(input, *p, training.get(), rng))
     }
 }
 
@@ -150,7 +150,7 @@ impl StochasticDepth {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Dropout { p, rng, training } = &self.dropout;
-        record!(self, functional::stochastic_depth(input, *p, self.batch, training.get(), rng))
+        record!(self, functions::stochastic_depth(input, *p, self.batch, training.get(), rng))
     }
 }
 
@@ -205,7 +205,7 @@ macro_rules! alpha_dropouts {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 let Dropout { p, rng, training } = &self.0;
-                record!(self, functional::$function(input, *p, training.get(), rng))
+                record!(self, functions::$function(input, *p, training.get(), rng))
             }
         }
 

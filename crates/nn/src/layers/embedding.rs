@@ -4,15 +4,11 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
-use super::{
-    layer,
-    linear::parameter,
-    lora::{Adapters, LayerKind},
-    record,
-};
+use super::{layer, linear::parameter, record};
 use crate::{
     Module, Visitor, VisitorMut,
-    functional::{self, BagMode, BagOptions, renormalize},
+    functions::{self, BagMode, BagOptions, renormalize},
+    lora::{Adapters, LayerKind},
 };
 
 /// Options of an [`Embedding`], with PyTorch's names and defaults.
@@ -275,10 +271,10 @@ impl EmbeddingBag {
         };
         if rows.max_norm.is_some() {
             // Invalid arguments are refused before the table changes.
-            let _ = functional::embedding_bag(indices, &self.weight.detach(), options)?;
+            let _ = functions::embedding_bag(indices, &self.weight.detach(), options)?;
             rows.shorten(indices, &self.weight)?;
         }
-        record!(self, functional::embedding_bag(indices, &self.weight, options))
+        record!(self, functions::embedding_bag(indices, &self.weight, options))
     }
 }
 

@@ -4,14 +4,11 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
-use super::{
-    adapted_weight_and_bias, layer,
-    lora::{Adapters, LayerKind},
-    record, weight_and_bias,
-};
+use super::{adapted_weight_and_bias, layer, record, weight_and_bias};
 use crate::{
-    functional,
+    functions,
     init::{self, Fan, Nonlinearity, settle},
+    lora::{Adapters, LayerKind},
 };
 
 /// The linear transformation y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
@@ -208,7 +205,7 @@ impl Bilinear {
     /// As [`functional::bilinear`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
-        record!(self, functional::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
+        record!(self, functions::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
     }
 }
 

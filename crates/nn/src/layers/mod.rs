@@ -12,7 +12,6 @@ mod flatten;
 mod frozen_norm;
 mod hooked;
 mod linear;
-pub mod lora;
 mod norm;
 mod pool;
 mod recurrent;

@@ -7,7 +7,7 @@ use tensor_core::{DType, Device, Error, Result, Shape, Tensor, caller_line, defa
 use super::{layer, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
-    functional::{self, Momentum, batch_norm_by, by_dims},
+    functions::{self, Momentum, batch_norm_by, by_dims},
     init::settle,
 };
 
@@ -111,7 +111,7 @@ impl LayerNorm {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        record!(self, functional::layer_norm(input, &self.shape, weight, bias, self.eps))
+        record!(self, functions::layer_norm(input, &self.shape, weight, bias, self.eps))
     }
 }
 
@@ -169,7 +169,7 @@ impl RmsNorm {
     /// As [`functional::rms_norm`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::rms_norm(input, &self.shape, self.weight.as_ref(), self.eps))
+        record!(self, functions::rms_norm(input, &self.shape, self.weight.as_ref(), self.eps))
     }
 }
 
@@ -232,7 +232,7 @@ impl GroupNorm {
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         same_channels("group_norm", input, self.channels)?;
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        record!(self, functional::group_norm(input, self.groups, weight, bias, self.eps))
+        record!(self, functions::group_norm(input, self.groups, weight, bias, self.eps))
     }
 }
 
@@ -398,7 +398,7 @@ impl Channels {
         };
         let own = self.training.get() || self.running.is_none();
         let momentum = self.momentum.unwrap_or(0.0);
-        functional::instance_norm(input, mean, var, weight, bias, own, momentum, self.eps)
+        functions::instance_norm(input, mean, var, weight, bias, own, momentum, self.eps)
     }
 
     /// Formats the layer as PyTorch does.

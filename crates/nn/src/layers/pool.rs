@@ -5,7 +5,7 @@ use std::fmt;
 use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
-use crate::functional::{
+use crate::functions::{
     PoolOptions, UnpoolOptions, Window, avg_pool, by_dims, lp_pool, max_pool, max_unpool,
 };
 

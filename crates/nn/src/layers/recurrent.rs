@@ -11,7 +11,7 @@ use tensor_core::{
 use super::{Dropout, call, linear::parameter, record};
 use crate::{
     Module, Visitor, VisitorMut,
-    functional::{Sequence, States, linear, recurrent_step},
+    functions::{Sequence, States, linear, recurrent_step},
 };
 
 /// Options of a recurrent layer, with PyTorch's names and defaults.

@@ -5,7 +5,7 @@ use std::fmt;
 use tensor_core::{Result, Tensor};
 
 use super::{layer, record, stateless};
-use crate::functional::{
+use crate::functions::{
     self, FoldOptions, InterpolateOptions, PadMode, Resize, Window, adaptive_avg_pool, adaptive_max_pool,
     by_dims, interpolate_by, pad_by,
 };
@@ -147,7 +147,7 @@ impl PixelShuffle {
     /// As [`functional::pixel_shuffle`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::pixel_shuffle(input, self.0))
+        record!(self, functions::pixel_shuffle(input, self.0))
     }
 }
 
@@ -158,7 +158,7 @@ impl PixelUnshuffle {
     /// As [`functional::pixel_unshuffle`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::pixel_unshuffle(input, self.0))
+        record!(self, functions::pixel_unshuffle(input, self.0))
     }
 }
 
@@ -186,7 +186,7 @@ impl ChannelShuffle {
     /// As [`functional::channel_shuffle`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::channel_shuffle(input, self.0))
+        record!(self, functions::channel_shuffle(input, self.0))
     }
 }
 
@@ -279,7 +279,7 @@ impl Unfold {
     /// As [`functional::unfold`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::unfold(input, self.kernel, self.options))
+        record!(self, functions::unfold(input, self.kernel, self.options))
     }
 }
 
@@ -305,7 +305,7 @@ impl Fold {
     /// As [`functional::fold`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record!(self, functional::fold(input, self.output, self.kernel, self.options))
+        record!(self, functions::fold(input, self.output, self.kernel, self.options))
     }
 }
 

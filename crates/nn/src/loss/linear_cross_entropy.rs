@@ -4,7 +4,7 @@ use autograd::checkpoint;
 use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{CrossEntropyLoss, Reduction};
-use crate::functional::linear;
+use crate::functions::linear;
 
 /// The cross-entropy of the logits h · Wᵀ + b against class labels, in parts of `chunk` rows, so that only
 /// the logits of one part exist at a time: `[chunk, V]` instead of `[N, V]`. The backward pass computes the

@@ -3,7 +3,7 @@
 use tensor_core::{DType, Error, Refusal, Result, Shape, Tensor, at_caller, autocast, caller_line};
 
 use super::{Reduction, check_pair, nll::Labels};
-use crate::functional::pairwise_distance;
+use crate::functions::pairwise_distance;
 
 /// Checks targets, 1 or −1, for their shape.
 #[track_caller]

@@ -4,7 +4,7 @@ use autograd::{Function, apply};
 use tensor_core::{DType, Error, ErrorKind, Refusal, Result, Scalar, Shape, Tensor, autocast, caller_line};
 
 use super::Reduction;
-use crate::functional::is_gpu;
+use crate::functions::is_gpu;
 
 /// The negative log-likelihood `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
 ///

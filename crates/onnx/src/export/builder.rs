@@ -194,3 +194,9 @@ pub(super) fn texts(name: &str, values: &[&str]) -> AttributeProto {
     let strings = values.iter().map(|value| Bytes::copy_from_slice(value.as_bytes())).collect();
     AttributeProto { strings, ..attribute(name, STRINGS) }
 }
+
+/// The inputs without those at the end that are not given.
+pub(super) fn given(names: &[String]) -> Vec<&str> {
+    let count = names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+    names[..count].iter().map(String::as_str).collect()
+}

@@ -5,7 +5,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI};
 
 use tensor_core::{BinaryOp, CompareOp, DType, Formula, Kind, UnaryOp, kernel::Instr};
 
-use super::walk::{Emitted, Exporter, Failure};
+use super::exporter::{Emitted, Exporter, Failure};
 
 impl Exporter {
     fn one(&mut self, op: &str, x: &str) -> String {

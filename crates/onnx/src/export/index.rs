@@ -4,9 +4,9 @@ use tensor_core::{DType, Op, RandomKind, Scalar, ScatterOp};
 
 use super::{
     builder::{float, int, ints, text},
+    exporter::{Emitted, Exporter, Failure, Step},
     reduce,
     sample::{Size, fixed},
-    walk::{Emitted, Exporter, Failure, Step},
 };
 
 /// The name of an index in a type that ONNX takes.

@@ -4,11 +4,11 @@
 use tensor_core::{Argument, DType, Scalar};
 
 use super::{
-    builder::{float, int, ints, text},
+    builder::{float, given, int, ints, text},
+    exporter::{Exporter, Failure},
     index::index_of,
     quantized, recurrent,
     sample::{Call, Size, Twin},
-    walk::{Exporter, Failure},
 };
 
 /// The operators for calls of one function.
@@ -164,12 +164,6 @@ impl Exporter {
         let numbers = vec![Scalar::Float(number).cast(dtype); shape.iter().product()];
         self.builder.constant(dtype, shape, Scalar::to_bytes(dtype, &numbers))
     }
-}
-
-/// The inputs without those at the end that are not given.
-pub(super) fn given(names: &[String]) -> Vec<&str> {
-    let count = names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
-    names[..count].iter().map(String::as_str).collect()
 }
 
 type Results = Result<Vec<String>, Failure>;

@@ -3,6 +3,7 @@
 //! | file | its part |
 //! |---|---|
 //! | `sample` | the traces of a model at several sizes of its dynamic axes |
+//! | `exporter` | the state of an export |
 //! | `walk` | the walk from the outputs to the inputs |
 //! | `sizes` | shape arithmetic |
 //! | `layers`, `recurrent` | functions that are one operator in ONNX |
@@ -11,6 +12,7 @@
 
 mod builder;
 mod elementwise;
+mod exporter;
 mod file;
 mod index;
 mod layers;
@@ -37,8 +39,8 @@ use crate::{
         TensorShapeProto, TensorType, TypeProto, TypeValue, ValueInfoProto,
     },
 };
+use exporter::Exporter;
 use sample::{Sample, Samples, Size, Twin, fixed};
-use walk::Exporter;
 
 /// The versions of ONNX's operators that can be written.
 const OPSETS: std::ops::RangeInclusive<i64> = 18..=24;

@@ -5,8 +5,8 @@ use tensor_core::{DType, Op, Scalar};
 
 use super::{
     builder::{int, ints},
+    exporter::{Emitted, Exporter, Failure, Step},
     sample::{Size, Twin, fixed},
-    walk::{Emitted, Exporter, Failure, Step},
 };
 
 /// The end of a slice that takes everything up to the last element, or down to the first.

@@ -2,10 +2,9 @@
 //! reorder the weights, which keep their names and PyTorch's order in the file.
 
 use super::{
-    builder::{int, text, texts},
-    layers::given,
+    builder::{given, int, text, texts},
+    exporter::{Exporter, Failure},
     sample::Call,
-    walk::{Exporter, Failure},
 };
 
 /// The operator of a cell, and the order in which ONNX has its gates.

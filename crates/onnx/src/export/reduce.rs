@@ -5,8 +5,8 @@ use tensor_core::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Subscripts};
 use super::{
     builder::{int, text},
     elementwise::{is_narrow, wide_int},
+    exporter::{Emitted, Exporter, Failure, Step},
     sample::fixed,
-    walk::{Emitted, Exporter, Failure, Step},
 };
 
 /// A reduction along axes.

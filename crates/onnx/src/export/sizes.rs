@@ -3,8 +3,8 @@
 
 use super::{
     builder::int,
+    exporter::{Emitted, Exporter, Failure},
     sample::{Size, Twin, fixed},
-    walk::{Emitted, Exporter, Failure},
 };
 
 /// The number of known sizes that arithmetic is tried with.

@@ -194,7 +194,7 @@ fn cast_like(c: &Context<'_>) -> Result<Vec<Value>> {
     Ok(vec![cast_to(c, c.value(0)?, to)?])
 }
 
-pub(super) fn cast_to(c: &Context<'_>, value: &Value, to: DataType) -> Result<Value> {
+pub(crate) fn cast_to(c: &Context<'_>, value: &Value, to: DataType) -> Result<Value> {
     if value.data_type() == Some(to) {
         return Ok(value.clone());
     }

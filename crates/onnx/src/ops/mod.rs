@@ -1,31 +1,20 @@
 //! The operators, a file for each family. Each file has a table of domain, name, first version, and the
 //! function, which calls tensor operations and layers.
 
-pub(crate) mod host;
-
-mod activation;
-mod attention;
 mod control;
-pub(crate) mod conv;
-mod elementwise;
+pub(crate) mod elementwise;
 mod image;
 mod index;
-mod linear_attention;
-mod loss;
+pub(crate) mod layers;
 mod microsoft;
-mod microsoft_attention;
-mod microsoft_blocks;
-mod microsoft_quantized;
 mod ml;
-mod norm;
-mod pool;
 pub(crate) mod quantized;
 mod random;
 mod recurrent;
-mod reduce;
+pub(crate) mod reduce;
 mod resize;
 mod sequence;
-mod shape;
+pub(crate) mod shape;
 mod signal;
 mod text;
 mod training;
@@ -41,22 +30,22 @@ pub(crate) type Row = (&'static str, &'static str, i64, fn(&Context<'_>) -> Resu
 /// The tables of all families.
 pub(crate) fn tables() -> &'static [&'static [Row]] {
     &[
-        activation::TABLE,
-        attention::TABLE,
+        layers::activation::TABLE,
+        layers::attention::TABLE,
         control::TABLE,
-        conv::TABLE,
+        layers::conv::TABLE,
         elementwise::TABLE,
         image::TABLE,
         index::TABLE,
-        linear_attention::TABLE,
-        loss::TABLE,
-        microsoft::TABLE,
-        microsoft_attention::TABLE,
-        microsoft_blocks::TABLE,
-        microsoft_quantized::TABLE,
+        layers::linear_attention::TABLE,
+        layers::loss::TABLE,
+        microsoft::fused::TABLE,
+        microsoft::attention::TABLE,
+        microsoft::blocks::TABLE,
+        microsoft::quantized::TABLE,
         ml::TABLE,
-        norm::TABLE,
-        pool::TABLE,
+        layers::norm::TABLE,
+        layers::pool::TABLE,
         quantized::TABLE,
         random::TABLE,
         recurrent::TABLE,

@@ -2,7 +2,7 @@
 
 use tensor_core::{DType, Result, Tensor};
 
-use super::{Row, all, conv::convolution, elementwise::cast_to, one, wide_float};
+use super::{Row, all, elementwise::cast_to, layers::conv::convolution, one, wide_float};
 use crate::{
     context::Context,
     value::{DataType, Value},

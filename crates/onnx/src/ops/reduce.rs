@@ -30,7 +30,7 @@ fn wide(x: &Tensor) -> DType {
 }
 
 /// Axes that are an attribute or, in newer versions, the second input.
-pub(super) fn axes(c: &Context<'_>, rank: usize) -> Result<Option<Vec<usize>>> {
+pub(crate) fn axes(c: &Context<'_>, rank: usize) -> Result<Option<Vec<usize>>> {
     let list = match c.ints("axes")? {
         Some(list) => Some(list),
         None => c.integers(1)?,

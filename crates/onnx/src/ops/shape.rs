@@ -123,7 +123,7 @@ fn unsqueeze(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// The shape with axes of size 1 put in.
-pub(super) fn unsqueezed(c: &Context<'_>, dims: &[usize], list: &[i64]) -> Result<Vec<usize>> {
+pub(crate) fn unsqueezed(c: &Context<'_>, dims: &[usize], list: &[i64]) -> Result<Vec<usize>> {
     let rank = dims.len() + list.len();
     let axes = list.iter().map(|&axis| c.axis(axis, rank)).collect::<Result<Vec<_>>>()?;
     let mut rest = dims.iter();
@@ -144,7 +144,7 @@ fn concat(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// The sizes of the parts of an axis.
-pub(super) fn split_sizes(c: &Context<'_>, size: usize, given: Option<Vec<i64>>) -> Result<Vec<usize>> {
+pub(crate) fn split_sizes(c: &Context<'_>, size: usize, given: Option<Vec<i64>>) -> Result<Vec<usize>> {
     if let Some(list) = given {
         let list = sizes(c, &list)?;
         if list.iter().try_fold(0usize, |sum, &n| sum.checked_add(n)) != Some(size) {
@@ -175,15 +175,15 @@ fn split(c: &Context<'_>) -> Result<Vec<Value>> {
 
 /// Where a slice of an axis begins, its step and how many elements it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
-    pub(super) axis: usize,
-    pub(super) start: i64,
-    pub(super) step: i64,
-    pub(super) count: usize,
+pub(crate) struct Cut {
+    pub(crate) axis: usize,
+    pub(crate) start: i64,
+    pub(crate) step: i64,
+    pub(crate) count: usize,
 }
 
 /// The slices of the node, as NumPy takes them.
-pub(super) fn cuts(c: &Context<'_>, dims: &[usize]) -> Result<Vec<Cut>> {
+pub(crate) fn cuts(c: &Context<'_>, dims: &[usize]) -> Result<Vec<Cut>> {
     let attributes = c.version() < 10;
     let list = |name: &str, input: usize| if attributes { c.ints(name) } else { c.integers(input) };
     let missing = || c.error("starts and ends are missing");
@@ -372,7 +372,7 @@ fn constant_of_shape(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// The number that `ConstantOfShape` fills with.
-pub(super) fn fill_value(c: &Context<'_>) -> Result<(Scalar, DType)> {
+pub(crate) fn fill_value(c: &Context<'_>) -> Result<(Scalar, DType)> {
     let Some(tensor) = c.tensor_attribute("value")? else { return Ok((Scalar::Float(0.0), DType::F32)) };
     match (tensor.scalars().first(), tensor.data_type().dtype()) {
         (Some(&scalar), Some(dtype)) => Ok((scalar, dtype)),

@@ -7,7 +7,7 @@ use tensor_core::{DType, Result, Tensor};
 use super::{Row, one};
 use crate::{
     context::Context,
-    value::{DataType, HostData, HostTensor, Value, within},
+    value::{DataType, HostData, HostTensor, Value, broadcast, within},
 };
 
 pub(crate) const TABLE: &[Row] = &[
@@ -32,8 +32,7 @@ fn texts(c: &Context<'_>, input: usize) -> Result<(Vec<usize>, Vec<String>)> {
 fn concat(c: &Context<'_>) -> Result<Vec<Value>> {
     let ((left_dims, left), (right_dims, right)) = (texts(c, 0)?, texts(c, 1)?);
     let shape = tensor_core::Shape::from(&left_dims).broadcast(&(&right_dims).into(), "StringConcat")?;
-    let (i, j) =
-        (super::host::broadcast(&left_dims, shape.dims()), super::host::broadcast(&right_dims, shape.dims()));
+    let (i, j) = (broadcast(&left_dims, shape.dims()), broadcast(&right_dims, shape.dims()));
     let pairs = i.into_iter().zip(j).map(|(i, j)| (&left[i], &right[j]));
     let joined = within(c.meter(), pairs.map(|(a, b)| (a.len() + b.len(), move || format!("{a}{b}"))))?;
     Ok(vec![HostTensor::new(DataType::Text, shape.dims(), HostData::Text(joined))?.into()])

@@ -9,7 +9,7 @@ use super::{
     editor::{Editor, Found, Step, attributes},
     with_rank,
 };
-use crate::{attribute::Attribute, context::Context, ops::one, value::Value};
+use crate::{context::Context, graph::Attribute, ops::one, value::Value};
 
 /// Exporters write zeros for queries that see no key, which a softmax makes NaN; attention gives zeros there.
 pub(super) const REWRITE: Rewrite = Rewrite {

@@ -11,9 +11,9 @@ use super::{
     editor::{Editor, Found, Step, attributes},
 };
 use crate::{
-    attribute::Attribute,
     context::Context,
-    ops::{all, conv},
+    graph::Attribute,
+    ops::{all, layers::conv},
     value::Value,
 };
 

@@ -9,10 +9,9 @@ use tensor_core::Result;
 
 use super::pattern::Pattern;
 use crate::{
-    attribute::Attribute,
-    context::Context,
-    graph::{Action, Constant, Constants, Draft, Input, Node, static_slots},
-    registry::Operator,
+    compile::Draft,
+    context::{Context, Operator},
+    graph::{Action, Attribute, Constant, Constants, Input, Node, static_slots},
     value::{HostTensor, Value},
     weights::Weights,
 };

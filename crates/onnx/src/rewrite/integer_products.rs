@@ -14,7 +14,7 @@ use crate::{
     context::Context,
     graph::Constant,
     ops::{
-        conv::convolution,
+        layers::conv::convolution,
         one,
         quantized::{CHANNEL, CHANNEL_OF_WEIGHT, ROW, centred},
     },

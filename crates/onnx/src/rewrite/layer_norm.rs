@@ -8,7 +8,12 @@ use super::{
     editor::{Editor, Found, Step, attributes},
     with_rank,
 };
-use crate::{attribute::Attribute, context::Context, graph::Node, ops::one, value::Value};
+use crate::{
+    context::Context,
+    graph::{Attribute, Node},
+    ops::one,
+    value::Value,
+};
 
 pub(super) const REWRITE: Rewrite = Rewrite {
     name: "layer_norm",

@@ -31,8 +31,9 @@ use self::{
     pattern::Pattern,
 };
 use crate::{
+    compile::{Draft, Rewriter},
     context::Context,
-    graph::{Constants, Draft, Node, Rewriter},
+    graph::{Constants, Node},
     weights::Weights,
 };
 

@@ -1,4 +1,4 @@
-//! Every row of the table of operations (`crates/operations`): exported, read again and compared. Rows that
+//! Every row of the table of operations (`tools/operations`): exported, read again and compared. Rows that
 //! are not in this way are listed in `rows_without_form.tsv` with the reason; a row that could be exported
 //! must not be in the list.
 

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub mod file;
 pub(crate) mod near_names;
 pub mod npy;
+pub(crate) mod on_drop;
 pub(crate) mod origin;
 pub(crate) mod parameter_names;
 pub(crate) mod philox;

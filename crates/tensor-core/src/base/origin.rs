@@ -8,6 +8,8 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
+use super::on_drop::OnDrop;
+
 thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     /// The operation whose gradient rule runs.
@@ -65,13 +67,8 @@ pub(crate) fn in_gradient_rule<R>(
     location: &'static Location<'static>,
     f: impl FnOnce() -> R,
 ) -> R {
-    struct Restore(Option<ForwardOperation>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            GRADIENT_RULE.set(self.0);
-        }
-    }
-    let _restore = Restore(GRADIENT_RULE.replace(Some(operation)));
+    let before = GRADIENT_RULE.replace(Some(operation));
+    let _restore = OnDrop::new(|| GRADIENT_RULE.set(before));
     with_location(location, f)
 }
 

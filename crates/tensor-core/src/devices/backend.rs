@@ -6,7 +6,10 @@ use std::{any::Any, fmt, future::Future, pin::Pin, time::Duration};
 use crate::{
     base::error::{Error, Result},
     elements::dtype::DType,
-    kernels::kernel::{Compiled, Kernel, Launch},
+    kernels::{
+        kernel::{Compiled, Kernel},
+        launch::Launch,
+    },
 };
 
 pub use crate::kernels::storage::{Buffer, Storage};

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::base::on_drop::OnDrop;
+
 thread_local! {
     static ENABLED: Cell<bool> = const { Cell::new(true) };
 }
@@ -13,12 +15,7 @@ pub fn is_grad_enabled() -> bool {
 
 /// Runs `f` with recording on or off on this thread, then restores the former state, also if `f` panics.
 pub fn set_grad_enabled<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            ENABLED.set(self.0);
-        }
-    }
-    let _restore = Restore(ENABLED.replace(enabled));
+    let before = ENABLED.replace(enabled);
+    let _restore = OnDrop::new(|| ENABLED.set(before));
     f()
 }

@@ -16,7 +16,7 @@ use crate::{
     },
     devices::device::Device,
     elements::dtype::DType,
-    graph::{memory_log, node::Node, op::Op, trace},
+    graph::{node::Node, op::Op},
 };
 
 /// An n-dimensional array on a device, together with the operation that made it.
@@ -55,14 +55,6 @@ use crate::{
 pub struct Tensor(pub(crate) Arc<Node>);
 
 impl Tensor {
-    /// The first handle to a new node.
-    pub(crate) fn first(node: Node) -> Tensor {
-        let node = Arc::new(node);
-        memory_log::note(&node);
-        trace::note(&node);
-        Tensor(node)
-    }
-
     /// Another handle to a node.
     pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
         node.handles.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ pub(crate) mod grad_mode;
 pub(crate) mod handle;
 pub(crate) mod layer_calls;
 pub(crate) mod memory_log;
+mod new_node;
 pub(crate) mod node;
 pub(crate) mod op;
 pub(crate) mod state;

@@ -14,15 +14,13 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    base::{error::Result, shape::Shape, sync::lock},
+    base::{error::Result, on_drop::OnDrop, shape::Shape, sync::lock},
     devices::{backend::Fill, device::Device},
     elements::dtype::DType,
     graph::{
         facts::{Bounds, Tickets, ValueInfo},
         handle::Tensor,
-        memory_log,
         op::{CustomOp, Op},
-        trace,
     },
     kernels::{blocks::BlockFormat, layout::Layout, storage::Storage},
 };
@@ -126,15 +124,15 @@ pub(crate) struct Tuple {
 pub(crate) struct Element {
     pub(crate) shape: Shape,
     pub(crate) dtype: DType,
-    state: Mutex<ElementState>,
+    pub(super) state: Mutex<ElementState>,
 }
 
 #[derive(Default)]
-struct ElementState {
+pub(super) struct ElementState {
     /// The result's node, while it lives.
-    node: Weak<Node>,
+    pub(super) node: Weak<Node>,
     /// The value, if the tuple's gradient rule reads it; it outlives the node.
-    kept: Option<Value>,
+    pub(super) kept: Option<Value>,
 }
 
 impl Tuple {
@@ -299,52 +297,6 @@ impl Node {
         self.tuple().map_or(1, |tuple| tuple.elements.len())
     }
 
-    /// The node of result `k` of this tuple: a new one, without user handles, if the last one was
-    /// dropped. A node that is not a tuple is its own only result.
-    pub(crate) fn element(self: &Arc<Node>, k: usize) -> Arc<Node> {
-        let Some(tuple) = self.tuple() else { return self.clone() };
-        let element = &tuple.elements[k];
-        let mut state = lock(&element.state);
-        state.node.upgrade().unwrap_or_else(|| {
-            let node = Arc::new(self.new_element(element, k, state.kept.clone()));
-            memory_log::note(&node);
-            trace::note(&node);
-            state.node = Arc::downgrade(&node);
-            node
-        })
-    }
-
-    /// The node that receives result `k` of this tuple's kernel: the result's node, if it has no value
-    /// yet, or else an unreachable one.
-    pub(crate) fn waiting_element(self: &Arc<Node>, k: usize) -> Arc<Node> {
-        let node = self.element(k);
-        match self.tuple() {
-            Some(tuple) if node.has_value() => Arc::new(self.new_element(&tuple.elements[k], k, None)),
-            _ => node,
-        }
-    }
-
-    fn new_element(self: &Arc<Node>, element: &Element, k: usize, value: Option<Value>) -> Node {
-        let mut inputs = Inputs::from_iter([self.clone()]);
-        let mut device = self.device.clone();
-        if let Op::Custom(_) = self.op {
-            // The inputs are gone if a backward pass consumed the function; no elements are requested
-            // after that.
-            let own = lock(&self.state).inputs.clone();
-            let results = self.tuple().map_or(0, |tuple| tuple.elements.len());
-            if let Some(result) = own.get((own.len() + k).saturating_sub(results)) {
-                device = result.device.clone();
-                inputs.push(result.clone());
-            }
-        }
-        let op = Op::TupleElement { of: self.op.name(), index: k };
-        let tracked = self.is_tracked() && element.dtype.is_float();
-        let (shape, dtype) = (element.shape.clone(), element.dtype);
-        let node = Node::new(op, shape, dtype, device, inputs, value, tracked, self.location);
-        node.handles.store(0, Ordering::Relaxed);
-        node
-    }
-
     /// Keeps the value of result `k`, if the gradient rule reads it.
     fn keep(&self, k: usize, value: &Value) {
         let Some(element) = self.tuple().and_then(|tuple| tuple.elements.get(k)) else { return };
@@ -488,16 +440,10 @@ impl Node {
 /// Drops the parts in the list, one after the other, in the outermost call: a chain through gradients or
 /// through the fields of functions may be as long as any other.
 fn drop_deferred() {
-    struct Outermost;
-    impl Drop for Outermost {
-        fn drop(&mut self) {
-            DROPPING.set(false);
-        }
-    }
     if DROPPING.replace(true) {
         return;
     }
-    let _outermost = Outermost;
+    let _outermost = OnDrop::new(|| DROPPING.set(false));
     while let Ok(Some(part)) = DEFERRED.try_with(|list| list.borrow_mut().pop()) {
         drop(part);
     }

@@ -2,13 +2,18 @@
 //! another format. The calls of high-level functions are noted beside the operations that they consist of, so
 //! that a translator can choose between a layer normalization and its parts.
 
-use std::cell::{Cell, RefCell};
-
-use crate::graph::{
-    handle::Tensor,
-    node::{Inputs, Node},
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
 };
-use std::sync::Arc;
+
+use crate::{
+    base::on_drop::OnDrop,
+    graph::{
+        handle::Tensor,
+        node::{Inputs, Node},
+    },
+};
 
 thread_local! {
     static TRACING: Cell<bool> = const { Cell::new(false) };
@@ -78,18 +83,13 @@ impl Trace {
     /// Runs `f` on this thread, and notes the operations that it builds. Within `f`,
     /// [`Tensor::has_custom_kernel`] says no, so that functions compose operations that have native kernels.
     pub fn of<R>(f: impl FnOnce() -> R) -> (R, Trace) {
-        struct Restore(bool, Option<Found>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                TRACING.set(self.0);
-                if let Some(found) = self.1.take() {
-                    let inner = FOUND.replace(found);
-                    drop(inner);
-                }
-            }
-        }
         let outer = FOUND.replace(Found { nodes: Vec::new(), calls: Vec::new() });
-        let restore = Restore(TRACING.replace(true), Some(outer));
+        let was_tracing = TRACING.replace(true);
+        let restore = OnDrop::new(|| {
+            TRACING.set(was_tracing);
+            let inner = FOUND.replace(outer);
+            drop(inner);
+        });
         let result = f();
         TRACING.set(false);
         let found = FOUND.replace(Found { nodes: Vec::new(), calls: Vec::new() });

@@ -8,17 +8,16 @@ use std::{
     any::{Any, TypeId},
     fmt,
     hash::{Hash, Hasher},
-    sync::Mutex,
 };
 
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
         shape::Shape,
-        sync::lock,
     },
     elements::dtype::DType,
     kernels::{
+        identity::type_number,
         kernel::{Kernel, Operand},
         layout::Layout,
     },
@@ -166,17 +165,6 @@ impl Hash for dyn CustomKernel {
 
 fn type_of(kernel: &dyn CustomKernel) -> TypeId {
     (kernel as &dyn Any).type_id()
-}
-
-/// A number for each type of kernel or block format seen so far, as a part of plan keys.
-pub(crate) fn type_number(id: TypeId) -> u64 {
-    static TYPES: Mutex<Vec<TypeId>> = Mutex::new(Vec::new());
-    let mut types = lock(&TYPES);
-    let place = types.iter().position(|known| *known == id).unwrap_or_else(|| {
-        types.push(id);
-        types.len() - 1
-    });
-    place as u64
 }
 
 /// Appends the kernel's identity to a plan's key.

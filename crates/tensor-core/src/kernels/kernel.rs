@@ -10,11 +10,8 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    base::{
-        error::{Error, ErrorKind, Result},
-        shape::Shape,
-    },
-    elements::{dtype::DType, scalar::Scalar},
+    base::{error::Result, shape::Shape},
+    elements::dtype::DType,
     kernels::{
         blocks::BlockFormat,
         custom::CustomKernel,
@@ -22,8 +19,6 @@ use crate::{
         operators::{
             ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, RandomKind, ReduceOp, ScatterOp, UnaryOp,
         },
-        storage::Storage,
-        ticket::Ticket,
     },
 };
 
@@ -428,7 +423,7 @@ pub enum Body {
     ///
     /// The space is the index's shape. Operand 0 may have another size along the axis. An index outside
     /// the axis is [`crate::ErrorKind::IndexOutOfRange`]: [`crate::Backend::run`] reports it at once, or
-    /// the launch's [`Ticket`] does later.
+    /// the launch's [`Ticket`](crate::Ticket) does later.
     Gather {
         /// The axis indexed.
         axis: usize,
@@ -875,47 +870,5 @@ impl Compiled {
             let _ = self.0.set(made);
         }
         Ok(self.0.get().and_then(|kept| kept.downcast_ref()))
-    }
-}
-
-/// A kernel with the buffers and scalars of one run. [`Launch::check`] checks the kernel's contract.
-#[derive(Debug)]
-pub struct Launch<'a> {
-    /// The kernel.
-    pub kernel: &'a Kernel,
-    /// The slot for the backend's compiled form of the kernel.
-    pub compiled: &'a Compiled,
-    /// The scalars, each already cast to the dtype of its slot in the program.
-    pub scalars: &'a [Scalar],
-    /// The input buffers, in the kernel's order. A buffer may occur twice.
-    pub inputs: &'a [Storage],
-    /// The output buffers, in the kernel's order, each at least as large as the output.
-    pub outputs: &'a [Storage],
-    /// The tickets by which a backend defers the check that all indices are in range, or that a custom
-    /// kernel that may fail has not: the operand's number and its ticket for each of
-    /// [`Kernel::indexed_operands`] whose indices are not known to be in range, and operand 0's for a
-    /// custom kernel. Where there is no ticket, memory accesses must still be safe.
-    pub tickets: &'a [(usize, Arc<Ticket>)],
-}
-
-impl Launch<'_> {
-    /// The ticket of an operand that is read at indices.
-    pub fn ticket(&self, operand: usize) -> Option<&Arc<Ticket>> {
-        self.tickets.iter().find(|(of, _)| *of == operand).map(|(_, ticket)| ticket)
-    }
-
-    /// The error of an out-of-range index into an operand, for a backend whose [`crate::Backend::run`]
-    /// fails at once; the ticket's error, if there is a ticket.
-    pub fn index_error(&self, operand: usize, index: i64) -> Error {
-        let op = self.kernel.name();
-        match (self.ticket(operand), self.kernel.indexed_operands().iter().find(|of| of.operand == operand)) {
-            (Some(ticket), _) => ticket.error(index),
-            (None, Some(&IndexedOperand { axis, size, .. })) => {
-                Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size })
-            }
-            (None, None) => {
-                Error::invalid(op, format!("index {index} into operand {operand}, which has none"))
-            }
-        }
     }
 }

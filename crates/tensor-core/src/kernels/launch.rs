@@ -1,6 +1,6 @@
-//! [`Launch::check`]: the contract of a launch, which every backend relies on when it accesses memory.
-//! Kernels run unchecked loops over raw addresses, so a scheduler that broke the contract would read and
-//! write outside its buffers.
+//! [`Launch`], and [`Launch::check`]: the contract of a launch, which every backend relies on when it
+//! accesses memory. Kernels run unchecked loops over raw addresses, so a scheduler that broke the
+//! contract would read and write outside its buffers.
 //!
 //! With debug assertions, the executor checks every launch, on every backend. `kernel.rs` defines the
 //! contract itself.
@@ -11,21 +11,64 @@ use smallvec::SmallVec;
 
 use crate::{
     base::{
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         shape::Shape,
     },
-    elements::dtype::DType,
+    elements::{dtype::DType, scalar::Scalar},
     kernels::{
         custom::{self, CustomKernel},
-        kernel::{Body, BodyClass, Instr, Kernel, Launch, Operand, Output, Program, Reg},
+        kernel::{Body, BodyClass, Compiled, IndexedOperand, Instr, Kernel, Operand, Output, Program, Reg},
         layout::Layout,
         operators::UnaryOp,
         storage::Storage,
+        ticket::Ticket,
     },
 };
 
 /// The number of output elements up to which a copy's regions are checked position by position.
 const POSITIONS: usize = 1 << 16;
+
+/// A kernel with the buffers and scalars of one run. [`Launch::check`] checks the kernel's contract.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The slot for the backend's compiled form of the kernel.
+    pub compiled: &'a Compiled,
+    /// The scalars, each already cast to the dtype of its slot in the program.
+    pub scalars: &'a [Scalar],
+    /// The input buffers, in the kernel's order. A buffer may occur twice.
+    pub inputs: &'a [Storage],
+    /// The output buffers, in the kernel's order, each at least as large as the output.
+    pub outputs: &'a [Storage],
+    /// The tickets by which a backend defers the check that all indices are in range, or that a custom
+    /// kernel that may fail has not: the operand's number and its ticket for each of
+    /// [`Kernel::indexed_operands`] whose indices are not known to be in range, and operand 0's for a
+    /// custom kernel. Where there is no ticket, memory accesses must still be safe.
+    pub tickets: &'a [(usize, Arc<Ticket>)],
+}
+
+impl Launch<'_> {
+    /// The ticket of an operand that is read at indices.
+    pub fn ticket(&self, operand: usize) -> Option<&Arc<Ticket>> {
+        self.tickets.iter().find(|(of, _)| *of == operand).map(|(_, ticket)| ticket)
+    }
+
+    /// The error of an out-of-range index into an operand, for a backend whose [`crate::Backend::run`]
+    /// fails at once; the ticket's error, if there is a ticket.
+    pub fn index_error(&self, operand: usize, index: i64) -> Error {
+        let op = self.kernel.name();
+        match (self.ticket(operand), self.kernel.indexed_operands().iter().find(|of| of.operand == operand)) {
+            (Some(ticket), _) => ticket.error(index),
+            (None, Some(&IndexedOperand { axis, size, .. })) => {
+                Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size })
+            }
+            (None, None) => {
+                Error::invalid(op, format!("index {index} into operand {operand}, which has none"))
+            }
+        }
+    }
+}
 
 impl Launch<'_> {
     /// Checks that the launch keeps the contract of its kernel: programs are well-formed; there are as

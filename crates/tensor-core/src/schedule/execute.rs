@@ -24,7 +24,8 @@ use crate::{
         op::Op,
     },
     kernels::{
-        kernel::{Body, Kernel, Launch},
+        kernel::{Body, Kernel},
+        launch::Launch,
         storage::Storage,
         ticket::Ticket,
     },

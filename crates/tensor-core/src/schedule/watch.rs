@@ -26,10 +26,7 @@ use crate::{
         node::Node,
         op::{Op, camel_case},
     },
-    kernels::{
-        kernel::{Kernel, Launch},
-        storage::Storage,
-    },
+    kernels::{kernel::Kernel, launch::Launch, storage::Storage},
     schedule::watch_flags::{ANOMALY, PROFILE, UNFUSED, Watch, watched},
 };
 

@@ -47,10 +47,8 @@ use crate::{
     graph::{
         grad_mode::is_grad_enabled,
         handle::Tensor,
-        memory_log,
         node::{Extra, Inputs, Node, Tuple, Value},
         op::{CustomOp, Op},
-        trace,
     },
     schedule,
 };
@@ -159,10 +157,7 @@ impl Tensor {
         let mut node = Node::new(op, Shape::scalar(), DType::F32, device, inputs, None, tracked, here());
         node.extra = Some(Box::new(Extra::Tuple(Tuple::new(results))));
         node.handles.store(0, Ordering::Relaxed);
-        let node = Arc::new(node);
-        memory_log::note(&node);
-        trace::note(&node);
-        node
+        node.noted()
     }
 
     fn element_of(tuple: &Arc<Node>, k: usize) -> Tensor {

@@ -26,7 +26,7 @@ use crate::{
 /// The most temporaries of a sort by keys of one word.
 pub(crate) const TEMPORARIES: usize = radix_sort::TEMPORARIES;
 /// The bytes that memory moves in the time of a short dispatch and the barrier before it, 2 to 4 µs:
-/// `crates/bench/src/count/gpus.rs` has both for five GPUs, from 0.4 MiB (Iris Xe) to 12 MiB (H100).
+/// `tools/bench/src/count/gpus.rs` has both for five GPUs, from 0.4 MiB (Iris Xe) to 12 MiB (H100).
 const DISPATCH_BYTES: usize = 1 << 20;
 /// The bytes that memory moves for one element of a line whose elements are not neighbours.
 const SECTOR_BYTES: usize = 32;

@@ -3,7 +3,7 @@
 use super::{
     Fault,
     arguments::Args,
-    render::Renderer,
+    renderer::Renderer,
     value::{Budget, Value},
 };
 

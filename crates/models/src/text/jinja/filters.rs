@@ -6,7 +6,7 @@ use super::{
     Fault,
     arguments::{Args, flag, given, size_or, text_of},
     json, methods, printf,
-    render::Renderer,
+    renderer::Renderer,
     value::{Sequence, Value},
 };
 

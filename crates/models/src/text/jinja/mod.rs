@@ -5,9 +5,9 @@
 //! It is a module of its own because the crates for Jinja know neither Python's values (`True`, `%`, the text
 //! of a list) nor a limit of what an operator makes; docs/decisions/0067 has the reasons.
 //!
-//! A source becomes tokens (`lexer`), then statements (`parser`, `syntax`), which `render` runs. `value` has
-//! the values and the budget; `filters`, `checks`, `methods` and `printf` are tables of what Jinja and Python
-//! define.
+//! A source becomes tokens (`lexer`), then statements (`parser`, `syntax`), which `render` runs by the
+//! operators of `renderer`. `value` has the values and the budget; `filters`, `checks`, `methods` and
+//! `printf` are tables of what Jinja and Python define.
 
 mod arguments;
 mod checks;
@@ -20,6 +20,7 @@ mod methods;
 mod parser;
 mod printf;
 mod render;
+mod renderer;
 mod syntax;
 mod value;
 

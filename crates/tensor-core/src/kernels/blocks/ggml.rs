@@ -12,88 +12,161 @@ use crate::base::{
 pub(super) const SIMPLE: usize = 32;
 pub(super) const SUPER: usize = 256;
 
-/// A block format of GGUF files. Blocks run along the last axis, whose size is a multiple of the block
-/// size.
-///
-/// In the formulas `d` and `m` are f16 numbers of a block of 32, and q is an element's small integer.
-/// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with scales
-/// of 4, 6 or 8 bits, which are themselves in units of the block's `d` and `m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types)] // ggml's names
-pub enum GgmlType {
-    /// `d (q − 8)`, q of 4 bits: 4.5 bits an element.
-    Q4_0,
-    /// `d q + m`, q of 4 bits: 5 bits an element.
-    Q4_1,
-    /// `d (q − 16)`, q of 5 bits: 5.5 bits an element.
-    Q5_0,
-    /// `d q + m`, q of 5 bits: 6 bits an element.
-    Q5_1,
-    /// `d q`, q of 8 bits with a sign: 8.5 bits an element.
-    Q8_0,
-    /// `d s q − m t`, q of 2 bits, s and t of 4 bits for 16 elements: 2.625 bits an element.
-    Q2_K,
-    /// `d (s − 32) (q − 4)`, q of 3 bits, s of 6 bits for 16 elements: 3.4375 bits an element.
-    Q3_K,
-    /// `d s q − m t`, q of 4 bits, s and t of 6 bits for 32 elements: 4.5 bits an element.
-    Q4_K,
-    /// `d s q − m t`, q of 5 bits, s and t of 6 bits for 32 elements: 5.5 bits an element.
-    Q5_K,
-    /// `d s (q − 32)`, q of 6 bits, s of 8 bits with a sign for 16 elements: 6.5625 bits an element.
-    Q6_K,
+/// Declares the types from their one table. A row has the name in ggml, the number in `ggml_type`, the
+/// elements and bytes of a block, and for a type that is decoded here the function, whose name is the
+/// format's.
+macro_rules! block_types {
+    (
+        decoded { $($(#[$doc:meta])* $format:ident $number:literal: $elements:ident, $bytes:literal, $decode:ident;)* }
+        stored { $($kind:ident $name:literal $code:literal: $many:ident, $size:literal;)* }
+    ) => {
+        /// A GGUF type with elements in blocks: a fixed number of elements in a fixed number of bytes, with
+        /// their scales.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, non_camel_case_types)] // They are ggml's names.
+        #[non_exhaustive]
+        pub enum BlockType { $($format,)* $($kind,)* }
+
+        impl BlockType {
+            /// All types.
+            pub const ALL: &[BlockType] = &[$(BlockType::$format,)* $(BlockType::$kind,)*];
+
+            const fn row(self) -> Row {
+                match self {
+                    $(BlockType::$format => Row {
+                        name: stringify!($format),
+                        number: $number,
+                        elements: $elements,
+                        bytes: $bytes,
+                        decoded: Some(GgmlType::$format),
+                    },)*
+                    $(BlockType::$kind => Row {
+                        name: $name,
+                        number: $code,
+                        elements: $many,
+                        bytes: $size,
+                        decoded: None,
+                    },)*
+                }
+            }
+        }
+
+        /// A block format of GGUF files that is decoded. Blocks run along the last axis, whose size is a
+        /// multiple of the block size.
+        ///
+        /// In the formulas `d` and `m` are f16 numbers of a block of 32, and q is an element's small integer.
+        /// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with
+        /// scales of 4, 6 or 8 bits, which are themselves in units of the block's `d` and `m`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(non_camel_case_types)] // ggml's names
+        pub enum GgmlType { $($(#[$doc])* $format,)* }
+
+        impl GgmlType {
+            /// All of them.
+            pub const ALL: [GgmlType; [$(GgmlType::$format),*].len()] = [$(GgmlType::$format),*];
+
+            /// The type in files.
+            #[must_use]
+            pub const fn block_type(self) -> BlockType {
+                match self { $(GgmlType::$format => BlockType::$format,)* }
+            }
+
+            /// The name in messages, and the function that decodes a block.
+            fn decoder(self) -> (&'static str, fn(&[u8], &mut [f32])) {
+                match self { $(GgmlType::$format => (stringify!($decode), $decode),)* }
+            }
+        }
+    };
 }
 
-/// A row of the table of formats.
+// `ggml_type` and the blocks of ggml-common.h.
+block_types! {
+    decoded {
+        /// `d (q − 8)`, q of 4 bits: 4.5 bits an element.
+        Q4_0 2: SIMPLE, 18, q4_0;
+        /// `d q + m`, q of 4 bits: 5 bits an element.
+        Q4_1 3: SIMPLE, 20, q4_1;
+        /// `d (q − 16)`, q of 5 bits: 5.5 bits an element.
+        Q5_0 6: SIMPLE, 22, q5_0;
+        /// `d q + m`, q of 5 bits: 6 bits an element.
+        Q5_1 7: SIMPLE, 24, q5_1;
+        /// `d q`, q of 8 bits with a sign: 8.5 bits an element.
+        Q8_0 8: SIMPLE, 34, q8_0;
+        /// `d s q − m t`, q of 2 bits, s and t of 4 bits for 16 elements: 2.625 bits an element.
+        Q2_K 10: SUPER, 84, q2_k;
+        /// `d (s − 32) (q − 4)`, q of 3 bits, s of 6 bits for 16 elements: 3.4375 bits an element.
+        Q3_K 11: SUPER, 110, q3_k;
+        /// `d s q − m t`, q of 4 bits, s and t of 6 bits for 32 elements: 4.5 bits an element.
+        Q4_K 12: SUPER, 144, q4_k;
+        /// `d s q − m t`, q of 5 bits, s and t of 6 bits for 32 elements: 5.5 bits an element.
+        Q5_K 13: SUPER, 176, q5_k;
+        /// `d s (q − 32)`, q of 6 bits, s of 8 bits with a sign for 16 elements: 6.5625 bits an element.
+        Q6_K 14: SUPER, 210, q6_k;
+    }
+    stored {
+        Q8_1 "Q8_1" 9: SIMPLE, 36;
+        Q8_K "Q8_K" 15: SUPER, 292;
+        Iq2Xxs "IQ2_XXS" 16: SUPER, 66;
+        Iq2Xs "IQ2_XS" 17: SUPER, 74;
+        Iq3Xxs "IQ3_XXS" 18: SUPER, 98;
+        Iq1S "IQ1_S" 19: SUPER, 50;
+        Iq4Nl "IQ4_NL" 20: SIMPLE, 18;
+        Iq3S "IQ3_S" 21: SUPER, 110;
+        Iq2S "IQ2_S" 22: SUPER, 82;
+        Iq4Xs "IQ4_XS" 23: SUPER, 136;
+        Iq1M "IQ1_M" 29: SUPER, 56;
+        Tq1_0 "TQ1_0" 34: SUPER, 54;
+        Tq2_0 "TQ2_0" 35: SUPER, 66;
+        Mxfp4 "MXFP4" 39: SIMPLE, 17;
+    }
+}
+
+/// A row of the table of types.
 struct Row {
     name: &'static str,
-    /// The format's number in GGUF files.
-    code: u32,
-    /// Elements and bytes of a block.
+    number: u32,
     elements: usize,
     bytes: usize,
-    decode: fn(&[u8], &mut [f32]),
+    decoded: Option<GgmlType>,
 }
 
-/// The table of these formats.
-fn row(format: GgmlType) -> Row {
-    macro_rules! row {
-        ($name:ident, $code:literal, $elements:expr, $bytes:literal) => {
-            Row { name: stringify!($name), code: $code, elements: $elements, bytes: $bytes, decode: $name }
-        };
+impl BlockType {
+    /// The name in ggml.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
     }
-    match format {
-        GgmlType::Q4_0 => row!(q4_0, 2, SIMPLE, 18),
-        GgmlType::Q4_1 => row!(q4_1, 3, SIMPLE, 20),
-        GgmlType::Q5_0 => row!(q5_0, 6, SIMPLE, 22),
-        GgmlType::Q5_1 => row!(q5_1, 7, SIMPLE, 24),
-        GgmlType::Q8_0 => row!(q8_0, 8, SIMPLE, 34),
-        GgmlType::Q2_K => row!(q2_k, 10, SUPER, 84),
-        GgmlType::Q3_K => row!(q3_k, 11, SUPER, 110),
-        GgmlType::Q4_K => row!(q4_k, 12, SUPER, 144),
-        GgmlType::Q5_K => row!(q5_k, 13, SUPER, 176),
-        GgmlType::Q6_K => row!(q6_k, 14, SUPER, 210),
+
+    /// The number in ggml's `ggml_type`.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.row().number
+    }
+
+    /// The number of elements in a block.
+    #[must_use]
+    pub const fn block_elements(self) -> usize {
+        self.row().elements
+    }
+
+    /// The number of bytes in a block.
+    #[must_use]
+    pub const fn block_bytes(self) -> usize {
+        self.row().bytes
+    }
+
+    /// The format of tensors in these blocks; `None` for a type that is not decoded here.
+    #[must_use]
+    pub const fn decoded(self) -> Option<GgmlType> {
+        self.row().decoded
     }
 }
 
 impl GgmlType {
-    /// All of them.
-    pub const ALL: [GgmlType; 10] = [
-        GgmlType::Q4_0,
-        GgmlType::Q4_1,
-        GgmlType::Q5_0,
-        GgmlType::Q5_1,
-        GgmlType::Q8_0,
-        GgmlType::Q2_K,
-        GgmlType::Q3_K,
-        GgmlType::Q4_K,
-        GgmlType::Q5_K,
-        GgmlType::Q6_K,
-    ];
-
     /// The format's number in GGUF files.
     #[must_use]
     pub fn code(self) -> u32 {
-        row(self).code
+        self.block_type().number()
     }
 
     /// The format with this number in GGUF files, if it is one of these.
@@ -105,19 +178,19 @@ impl GgmlType {
     /// The number of elements in a block.
     #[must_use]
     pub fn block_elements(self) -> usize {
-        row(self).elements
+        self.block_type().block_elements()
     }
 
     /// The number of bytes of a block.
     #[must_use]
     pub fn block_bytes(self) -> usize {
-        row(self).bytes
+        self.block_type().block_bytes()
     }
 }
 
 impl BlockFormat for GgmlType {
     fn name(&self) -> &'static str {
-        row(*self).name
+        self.decoder().0
     }
 
     fn key(&self) -> Vec<u64> {
@@ -125,7 +198,7 @@ impl BlockFormat for GgmlType {
     }
 
     fn bytes(&self, shape: &Shape) -> Result<usize> {
-        let Row { name, elements, bytes, .. } = row(*self);
+        let (name, elements, bytes) = (self.name(), self.block_elements(), self.block_bytes());
         let last = shape.last().copied().unwrap_or(1);
         if !last.is_multiple_of(elements) {
             let message = format!(
@@ -146,7 +219,7 @@ impl BlockFormat for GgmlType {
     }
 
     fn decode(&self, bytes: &[u8], start: usize, out: &mut [f32]) {
-        let Row { elements, bytes: size, decode, .. } = row(*self);
+        let (elements, size, (_, decode)) = (self.block_elements(), self.block_bytes(), self.decoder());
         let block = |i: usize| &bytes[i * size..][..size];
         let mut at = start;
         let mut rest = out;

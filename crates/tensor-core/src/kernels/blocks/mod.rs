@@ -26,7 +26,7 @@ use std::{
 
 pub use affine::{Affine, AffineBits, AffineChannels};
 pub use codebook::{Codebook4, CodebookScales};
-pub use ggml::GgmlType;
+pub use ggml::{BlockType, GgmlType};
 pub use integer_groups::IntegerGroups;
 pub use weight_format::WeightFormat;
 
@@ -36,7 +36,7 @@ use crate::{
         shape::Shape,
         sync::lock,
     },
-    kernels::custom::type_number,
+    kernels::identity::type_number,
 };
 
 /// A byte format of a tensor whose numbers share scales.

@@ -9,7 +9,13 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::tensor::{Tensor, autograd_misuse, creation::create::host_index, dtype_misfit, shape_misfit};
+use crate::tensor::{
+    Tensor, autograd_misuse,
+    creation::create::host_index,
+    dtype_misfit,
+    indexing::checks::{index_dtype, require_bool},
+    shape_misfit,
+};
 use crate::{
     base::{
         axes::{Axis, Int},
@@ -483,7 +489,7 @@ impl Tensor {
     pub fn unravel_index(&self, shape: impl Into<Shape>) -> Result<Vec<Tensor>> {
         const OP: &str = "unravel_index";
         let shape = shape.into().checked(OP)?;
-        let index = crate::tensor::indexing::slices::index_dtype(OP, self)?.as_index();
+        let index = index_dtype(OP, self)?.as_index();
         if shape.numel() == 0 {
             return Err(Error::invalid(OP, format!("shape {shape} has no elements to number")));
         }
@@ -878,14 +884,6 @@ fn axes_of(part: &Index) -> usize {
         Index::Tensor(index) if index.dtype() == DType::Bool => index.rank(),
         Index::Tensor(_) => 1,
     }
-}
-
-#[track_caller]
-pub(in crate::tensor) fn require_bool(op: &'static str, mask: &Tensor) -> Result<()> {
-    if mask.dtype() == DType::Bool {
-        return Ok(());
-    }
-    Err(dtype_misfit(op, mask.dtype(), DType::Bool, "the mask must be bool: compare, as in x.gt_scalar(0.0)"))
 }
 
 /// The numbers 0, 1, … below `n`, in the dtype of indices.

@@ -4,8 +4,8 @@
 
 use crate::tensor::{
     Span, Tensor,
+    indexing::checks::{are_lines, check_index, index_dtype, require_bool, same_part, source},
     indexing::index::{Index, Operand},
-    indexing::slices::{are_lines, check_index, index_dtype, same_part},
 };
 use crate::{
     base::{
@@ -269,7 +269,7 @@ impl Tensor {
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
         const OP: &str = "masked_scatter";
         Tensor::same_device(OP, &[self, mask, source])?;
-        crate::tensor::indexing::index::require_bool(OP, mask)?;
+        require_bool(OP, mask)?;
         if source.dtype() != self.dtype() {
             let hint = format!("cast the source with .to_dtype(DType::{:?})?", self.dtype());
             return Err(crate::tensor::dtype_misfit(OP, self.dtype(), source.dtype(), hint));
@@ -373,26 +373,6 @@ impl Tensor {
 fn region(tensor: &Tensor, axis: usize, index: &Tensor) -> Shape {
     let sizes = index.dims().iter().enumerate();
     sizes.map(|(a, &n)| if a == axis { tensor.dims()[a] } else { n }).collect()
-}
-
-/// Checks that a source has the tensor's dtype and is no smaller than the index.
-#[track_caller]
-pub(in crate::tensor) fn source(
-    op: &'static str,
-    tensor: &Tensor,
-    index: &Tensor,
-    src: &Tensor,
-) -> Result<()> {
-    Tensor::same_device(op, &[tensor, src])?;
-    if src.rank() != index.rank() || src.dims().iter().zip(index.dims()).any(|(s, i)| s < i) {
-        let hint = "the source has as many axes as the index, and is no smaller along each";
-        return Err(crate::tensor::shape_misfit(op, index.shape(), src.shape(), hint));
-    }
-    if src.dtype() != tensor.dtype() {
-        let hint = format!("cast the source with .to_dtype(DType::{:?})?", tensor.dtype());
-        return Err(crate::tensor::dtype_misfit(op, tensor.dtype(), src.dtype(), hint));
-    }
-    Ok(())
 }
 
 /// Checks that an index is a vector of integers.

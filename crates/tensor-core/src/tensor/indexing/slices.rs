@@ -1,10 +1,13 @@
 //! Gather, scatter and their relatives: reading and adding at indices.
 
-use crate::tensor::Tensor;
+use crate::tensor::{
+    Tensor,
+    indexing::checks::{are_lines, check_index, index_dtype, same_part, source},
+};
 use crate::{
     base::{
         axes::Axis,
-        error::{Error, ErrorKind, Result},
+        error::{Error, Result},
         shape::Shape,
     },
     elements::dtype::DType,
@@ -94,7 +97,7 @@ impl Tensor {
             return Ok(line.reshape_unchecked(self.shape().clone()));
         }
         let axis = check_index(self, name, axis, index, self.shape())?;
-        crate::tensor::indexing::scatter::source(name, this, index, src)?;
+        source(name, this, index, src)?;
         let index = index_dtype(name, index)?;
         let src = &src.corner(index.shape());
         if this.dtype() == DType::Bool {
@@ -273,71 +276,8 @@ impl Tensor {
     }
 }
 
-/// Whether the tensor or its index is 0-d and both have at most one axis: PyTorch then treats them as
-/// vectors.
-pub(in crate::tensor) fn are_lines(tensor: &Tensor, index: &Tensor) -> bool {
-    let (a, b) = (tensor.rank(), index.rank());
-    a.min(b) == 0 && a.max(b) <= 1
-}
-
 /// The error of an index into a scalar that is not a single number.
 #[track_caller]
 fn one_of_scalar(op: &'static str, index: &Tensor) -> Error {
     Error::invalid(op, format!("an index of shape {} into a scalar: give one number", index.shape()))
-}
-
-/// The axis number, after checking that the index has the rank of `limit` and no larger sizes along
-/// other axes.
-#[track_caller]
-pub(in crate::tensor) fn check_index(
-    tensor: &Tensor,
-    op: &'static str,
-    axis: Axis,
-    index: &Tensor,
-    limit: &Shape,
-) -> Result<usize> {
-    let axis = tensor.shape().axis(axis, op)?;
-    Tensor::same_device(op, &[tensor, index])?;
-    let fits = index.rank() == limit.rank()
-        && index.dims().iter().zip(limit.iter()).enumerate().all(|(i, (a, b))| i == axis || a <= b);
-    if fits {
-        return Ok(axis);
-    }
-    Err(Error::new(ErrorKind::ShapeMismatch {
-        op,
-        lhs: limit.clone(),
-        rhs: index.shape().clone(),
-        hint: format!("the index needs as many axes, and on those other than {axis} no larger sizes"),
-    }))
-}
-
-/// Fails unless `src` can replace a part of this shape and dtype.
-#[track_caller]
-pub(in crate::tensor) fn same_part(op: &'static str, src: &Tensor, part: &Shape, dtype: DType) -> Result<()> {
-    if src.shape() != part {
-        return Err(crate::tensor::shape_misfit(
-            op,
-            part,
-            src.shape(),
-            "the source must have the shape of the part it replaces",
-        ));
-    }
-    if src.dtype() != dtype {
-        let hint = format!("cast the source with .to_dtype(DType::{dtype:?})?");
-        return Err(crate::tensor::dtype_misfit(op, dtype, src.dtype(), hint));
-    }
-    Ok(())
-}
-
-#[track_caller]
-pub(in crate::tensor) fn index_dtype(op: &'static str, index: &Tensor) -> Result<Tensor> {
-    if index.dtype().is_int() {
-        return Ok(index.clone());
-    }
-    Err(Error::new(ErrorKind::DTypeMismatch {
-        op,
-        lhs: index.dtype(),
-        rhs: DType::I32,
-        hint: "an index must be of an integer dtype: cast it with .to_dtype(DType::I32)?".into(),
-    }))
 }

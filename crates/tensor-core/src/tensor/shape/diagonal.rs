@@ -182,7 +182,7 @@ impl Tensor {
         let line = Line::new(self.dims()[a], self.dims()[b], offset);
         let others = || (0..self.rank()).filter(|&axis| axis != a && axis != b);
         let wanted: Shape = others().map(|axis| self.dims()[axis]).chain([line.len]).collect();
-        crate::tensor::indexing::slices::same_part(OP, src, &wanted, self.dtype())?;
+        crate::tensor::indexing::checks::same_part(OP, src, &wanted, self.dtype())?;
         if src.numel() == 0 {
             return Ok(self.clone());
         }
