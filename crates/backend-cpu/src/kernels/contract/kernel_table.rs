@@ -199,10 +199,10 @@ macro_rules! table {
     };
     // Kernels that few programs run: other rows are several pieces, and windows are packed.
     (rare_many $register:ty) => {
-        table!($register, 16; 8, 6, 4, 3, 2, 1; 12, 8, 6, 4, 2, 1; 12, 8, 4, 2, 1; windows ; ; ; 4, 2, 1)
+        table!($register, 16; 8, 7, 6, 5, 4, 3, 2, 1; 12, 8, 6, 4, 2, 1; 12, 8, 4, 2, 1; windows ; ; ; 4, 2, 1)
     };
     (rare_few $register:ty) => {
-        table!($register, 8; ; 6, 4, 3, 2, 1; 8, 4, 2, 1; windows ; ; ; 4, 2, 1)
+        table!($register, 8; ; 6, 5, 4, 3, 2, 1; 8, 4, 2, 1; windows ; ; ; 4, 2, 1)
     };
     // 16 registers, of which the compilers of browsers keep one and need another for a product.
     (fewest $register:ty) => {
