@@ -3,10 +3,7 @@
 
 use std::{ffi::OsString, sync::OnceLock};
 
-use crate::{
-    NATIVE_KERNELS,
-    environment::{Misread, Variable},
-};
+use crate::environment::{Misread, Variable};
 
 /// The variable that switches forms off: names with `-` before each, and commas between them; `-all` means
 /// all.
@@ -51,34 +48,31 @@ specials! {
     Winograd,
 }
 
-/// The names of all forms that can be switched off.
-fn names() -> impl Iterator<Item = &'static str> {
-    Special::NAMES.iter().chain(NATIVE_KERNELS).copied()
-}
-
 /// Whether the form with this name may be used.
 pub(crate) fn is_on(name: &str) -> bool {
-    static OFF: OnceLock<Vec<&str>> = OnceLock::new();
+    static OFF: OnceLock<Vec<String>> = OnceLock::new();
     // A value that cannot be parsed is reported when the device is opened.
-    let off = OFF.get_or_init(|| from_env(&|name| std::env::var_os(name)).unwrap_or_default());
-    !off.contains(&name)
+    let off = OFF.get_or_init(|| from_env(&|name| std::env::var_os(name), &[]).unwrap_or_default());
+    !off.iter().any(|entry| entry == name || entry == "all")
 }
 
-/// The forms that the environment switches off.
-pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<&'static str>, Misread> {
+/// The forms that the environment switches off. If there are `natives`, a name that is none of theirs and no
+/// special form is an error.
+pub(crate) fn from_env(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    natives: &[&str],
+) -> Result<Vec<String>, Misread> {
     let Some(wanted) = Variable::of(VARIABLE, variable(VARIABLE)) else { return Ok(Vec::new()) };
-    let mut off = Vec::new();
-    for entry in wanted.text.split(',').map(str::trim) {
-        let found = entry.strip_prefix('-').and_then(|asked| match asked {
-            "all" => Some(names().collect()),
-            _ => names().find(|name| *name == asked).map(|name| vec![name]),
-        });
-        let known = || names().map(|name| format!("-{name}")).collect::<Vec<_>>().join(", ");
-        off.extend(found.ok_or_else(|| {
-            wanted.misread(&format!("a list of forms that are switched off, of -all, {}", known()))
-        })?);
-    }
-    Ok(off)
+    let names: Vec<&str> = ["all"].iter().chain(Special::NAMES).chain(natives).copied().collect();
+    let entry = |entry: &str| {
+        let name = entry.trim().strip_prefix('-')?;
+        (natives.is_empty() || names.contains(&name)).then(|| name.to_string())
+    };
+    let off: Option<Vec<String>> = wanted.text.split(',').map(entry).collect();
+    off.ok_or_else(|| {
+        let known: Vec<String> = names.iter().map(|name| format!("-{name}")).collect();
+        wanted.misread(&format!("a list of forms that are switched off, of {}", known.join(", ")))
+    })
 }
 
 #[cfg(test)]
@@ -88,14 +82,16 @@ mod tests {
 
     #[test]
     fn forms_are_switched_off_by_their_names() {
-        let off = |text: &'static str| from_env(&|_| Some(text.into())).map_err(|misread| misread.error());
+        let off = |text: &'static str| {
+            from_env(&|_| Some(text.into()), &["MaxPool"]).map_err(|misread| misread.error())
+        };
         assert_eq!(off(" ").unwrap(), [""; 0]);
-        assert_eq!(off("-Winograd, -RunningExtreme").unwrap(), ["Winograd", "RunningExtreme"]);
-        assert_eq!(off("-all").unwrap().len(), names().count());
+        assert_eq!(off("-Winograd, -MaxPool").unwrap(), ["Winograd", "MaxPool"]);
+        assert_eq!(off("-all").unwrap(), ["all"]);
         for wrong in ["Winograd", "-winograd", "-Winograd,", "+all"] {
             let text = off(wrong).unwrap_err().to_string();
-            assert!(text.contains(VARIABLE) && text.contains("-AlongTerms, -FewResults"), "{text}");
+            assert!(text.contains(VARIABLE) && text.contains("-all, -AlongTerms, -FewResults"), "{text}");
         }
-        assert!(Special::Winograd.is_on() && Special::NAMES[Special::Winograd as usize] == "Winograd");
+        assert_eq!(Special::NAMES[Special::Winograd as usize], "Winograd");
     }
 }

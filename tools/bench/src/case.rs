@@ -13,7 +13,6 @@ use taper::{DType, Device, Generator, Tensor};
 
 use crate::{
     Result,
-    args::Args,
     line::{Line, Times},
     machine::Machine,
     peer::Peer,
@@ -233,17 +232,6 @@ impl Case {
 }
 
 impl Bench {
-    /// Measures the machine's limits first.
-    pub(crate) fn new(args: &Args, device: Device, threads: usize) -> Bench {
-        Bench {
-            device,
-            threads,
-            budget: Duration::from_secs_f64(args.budget),
-            machine: Machine::measure(args.budget),
-            models: args.models.clone(),
-        }
-    }
-
     /// The lines of a case that reads a model from the folder of packages. An error is reported in its line.
     pub(crate) fn with_models(
         &self,

@@ -48,6 +48,7 @@ use crate::{
     busy::Busy,
     case::{Bench, Case, Work},
     line::Line,
+    machine::Machine,
     peer::Peer,
     report::Report,
 };
@@ -106,12 +107,12 @@ fn run(args: &Args) -> Result<()> {
         return cases.iter().try_for_each(|case| case.profile(&device, args.models.as_deref()));
     }
     if args.serve {
-        return serve(&cases::all(), &Bench::new(args, device, threads));
+        return serve(&cases::all(), &prepared(args, device, threads));
     }
     let report = args.report.as_ref().map(|path| Report::open(path)).transpose()?;
     let mut peer = start_peer(args, &device, threads)?;
     let started = Instant::now();
-    let bench = Bench::new(args, device, threads);
+    let bench = prepared(args, device, threads);
     let name = peer.as_ref().map(|peer| peer.name.clone());
     let layout = table::Table { peer: name.as_deref() };
     if !args.json {
@@ -173,6 +174,13 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
         }
         (_, None) => (bench.run(case), None),
     })
+}
+
+/// What all cases share; the machine's limits are measured first.
+fn prepared(args: &Args, device: taper::Device, threads: usize) -> Bench {
+    let budget = Duration::from_secs_f64(args.budget);
+    let machine = Machine::measure(args.budget);
+    Bench { device, threads, budget, machine, models: args.models.clone() }
 }
 
 /// Runs the cases that standard input names, as a peer does.
