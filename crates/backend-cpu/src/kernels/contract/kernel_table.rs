@@ -74,7 +74,7 @@ impl<T> MicroKernels<T> {
     pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
         by_rows(self.runs[registers - 1], rows, |first, _, kernel| {
             // SAFETY: the caller gives all rows, of which these are some.
-            unsafe { kernel(&tile.from_row(first)) }
+            unsafe { kernel(&tile.skip_rows(first)) }
         });
     }
 
@@ -95,13 +95,13 @@ impl<T> MicroKernels<T> {
         if strips.iter().all(|strip| strip.whole) {
             return by_rows(kernels, rows, |first, _, kernel| {
                 // SAFETY: the caller gives all rows, of which these are some.
-                unsafe { kernel(&tile.from_row(first), strips, table) }
+                unsafe { kernel(&tile.skip_rows(first), strips, table) }
             });
         }
         let mut sums = [const { MaybeUninit::<T>::uninit() }; MAX_MR * MAX_REGISTERS * WIDEST];
         let sums = sums.as_mut_ptr().cast::<T>();
         by_rows(kernels, rows, |first, rows, kernel| {
-            let tile = tile.from_row(first);
+            let tile = tile.skip_rows(first);
             let whole =
                 MicroTile { to: sums, to_row: strips.len() * self.width, update: Update::Set, ..tile };
             // SAFETY: as above; a micro-tile has no more rows, registers and numbers in them than `sums`.
