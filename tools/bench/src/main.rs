@@ -176,7 +176,7 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
     })
 }
 
-/// What all cases share; the machine's limits are measured first.
+/// The state that all cases share; the machine's limits are measured first.
 fn prepared(args: &Args, device: taper::Device, threads: usize) -> Bench {
     let budget = Duration::from_secs_f64(args.budget);
     let machine = Machine::measure(args.budget);
