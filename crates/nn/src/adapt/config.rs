@@ -69,7 +69,7 @@ pub enum LoraInit {
     Gaussian,
 }
 
-/// The settings of an adapter, with PEFT's names and defaults. See [`attach`](super::attach).
+/// The settings of an adapter, with PEFT's names and defaults. See [`attach`](crate::lora::attach).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoraConfig {
     /// The adapter's name in the model: "default" by default.

@@ -125,7 +125,7 @@ impl Adapters {
     }
 
     /// Notes that the model uses the layer's weight elsewhere too, in a way that is no layer of its own:
-    /// `what` names it. [`Lora::merge`](super::Lora::merge) refuses to change such a weight.
+    /// `what` names it. [`Lora::merge`](crate::lora::Lora::merge) refuses to change such a weight.
     pub fn set_shared(&self, what: &str) {
         self.write().shared = Some(what.to_string());
     }
@@ -171,10 +171,11 @@ impl Adapters {
         self.len() == 0
     }
 
-    /// [`functional::linear`] with the active adapter. A layer with a weight `[in, out]` gives its transpose.
+    /// [`functional::linear`](crate::functional::linear) with the active adapter. A layer with a weight `[in,
+    /// out]` gives its transpose.
     ///
     /// # Errors
-    /// As [`functional::linear`].
+    /// As [`functional::linear`](crate::functional::linear).
     #[track_caller]
     pub fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let _line = caller_line();
@@ -205,10 +206,11 @@ impl Adapters {
         }
     }
 
-    /// [`functional::embedding`] with the active adapter; the row `padding` gets no gradient.
+    /// [`functional::embedding`](crate::functional::embedding) with the active adapter; the row `padding`
+    /// gets no gradient.
     ///
     /// # Errors
-    /// As [`functional::embedding_with_padding`].
+    /// As [`functional::embedding_with_padding`](crate::functional::embedding_with_padding).
     #[track_caller]
     pub fn embedding(&self, indices: &Tensor, weight: &Tensor, padding: Option<usize>) -> Result<Tensor> {
         match self.active() {

@@ -273,7 +273,7 @@ stateless!(Softmax2d);
 
 /// The randomized leaky ReLU: x for x > 0 and a·x otherwise, with a drawn from [lower, upper) for each
 /// element in training, and the mean of the bounds in evaluation. `torch.nn.RReLU`. See
-/// [`functional::rrelu`].
+/// [`functional::rrelu`](crate::functional::rrelu).
 #[derive(Clone)]
 #[doc(alias = "RReLU")]
 pub struct Rrelu {

@@ -7,7 +7,8 @@ use tensor_core::{Result, Tensor};
 use super::{layer, record, stateless};
 use crate::functions;
 
-/// The cosine similarity of two tensors along an axis: [`functional::cosine_similarity`].
+/// The cosine similarity of two tensors along an axis:
+/// [`functional::cosine_similarity`](crate::functional::cosine_similarity).
 /// `torch.nn.CosineSimilarity`.
 #[derive(Clone, Copy, Debug)]
 pub struct CosineSimilarity {
@@ -27,14 +28,15 @@ impl CosineSimilarity {
     /// The cosine similarities; the axis is removed.
     ///
     /// # Errors
-    /// As [`functional::cosine_similarity`].
+    /// As [`functional::cosine_similarity`](crate::functional::cosine_similarity).
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
         record!(self, functions::cosine_similarity(x1, x2, self.axis, self.eps))
     }
 }
 
-/// The p-norm of two tensors' difference along the last axis: [`functional::pairwise_distance`].
+/// The p-norm of two tensors' difference along the last axis:
+/// [`functional::pairwise_distance`](crate::functional::pairwise_distance).
 /// `torch.nn.PairwiseDistance`.
 #[derive(Clone, Copy, Debug)]
 pub struct PairwiseDistance {
@@ -56,7 +58,7 @@ impl PairwiseDistance {
     /// The distances.
     ///
     /// # Errors
-    /// As [`functional::pairwise_distance`].
+    /// As [`functional::pairwise_distance`](crate::functional::pairwise_distance).
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
         let distance = functions::pairwise_distance(x1, x2, self.p, self.eps)?;
@@ -65,7 +67,7 @@ impl PairwiseDistance {
 }
 
 /// Divides each element by a power of the mean square of neighbouring channels:
-/// [`functional::local_response_norm`]. `torch.nn.LocalResponseNorm`.
+/// [`functional::local_response_norm`](crate::functional::local_response_norm). `torch.nn.LocalResponseNorm`.
 #[derive(Clone, Copy)]
 pub struct LocalResponseNorm {
     /// The number of neighbouring channels.
@@ -87,7 +89,7 @@ impl LocalResponseNorm {
     /// The output for an input `[N, C, …]`.
     ///
     /// # Errors
-    /// As [`functional::local_response_norm`].
+    /// As [`functional::local_response_norm`](crate::functional::local_response_norm).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::local_response_norm(input, self.size, self.alpha, self.beta, self.k))

@@ -65,8 +65,8 @@ impl fmt::Debug for Dropout {
 
 layer!(Dropout);
 
-/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`]. Use it as [`Dropout1d`],
-/// [`Dropout2d`] and [`Dropout3d`]. It has its own random stream, as [`Dropout`] has.
+/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`](crate::functional::dropout2d). Use
+/// it as [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`]. It has its own random stream, as [`Dropout`] has.
 #[derive(Clone)]
 pub struct ChannelDropout<const D: usize>(Dropout);
 
@@ -115,8 +115,9 @@ impl<const D: usize> Module for ChannelDropout<D> {
     }
 }
 
-/// Drops the residual branch of whole examples: see [`functional::stochastic_depth`]. It has its own random
-/// stream, as [`Dropout`] has. `torchvision.ops.StochasticDepth`.
+/// Drops the residual branch of whole examples: see
+/// [`functional::stochastic_depth`](crate::functional::stochastic_depth). It has its own random stream, as
+/// [`Dropout`] has. `torchvision.ops.StochasticDepth`.
 #[derive(Clone)]
 #[doc(alias = "DropPath")]
 pub struct StochasticDepth {
@@ -229,10 +230,12 @@ macro_rules! alpha_dropouts {
 }
 
 alpha_dropouts! {
-    /// Dropout that preserves the mean and variance of SELU's outputs: see [`functional::alpha_dropout`].
+    /// Dropout that preserves the mean and variance of SELU's outputs: see
+    /// [`functional::alpha_dropout`](crate::functional::alpha_dropout).
     /// `torch.nn.AlphaDropout`.
     AlphaDropout = alpha_dropout;
-    /// Alpha dropout of whole channels: see [`functional::feature_alpha_dropout`].
+    /// Alpha dropout of whole channels: see
+    /// [`functional::feature_alpha_dropout`](crate::functional::feature_alpha_dropout).
     /// `torch.nn.FeatureAlphaDropout`.
     FeatureAlphaDropout = feature_alpha_dropout;
 }

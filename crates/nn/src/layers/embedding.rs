@@ -221,7 +221,8 @@ pub struct EmbeddingBagConfig {
     pub rows: EmbeddingConfig,
 }
 
-/// The sum, mean or maximum of a table's rows in each bag of indices: see [`functional::embedding_bag`].
+/// The sum, mean or maximum of a table's rows in each bag of indices: see
+/// [`functional::embedding_bag`](crate::functional::embedding_bag).
 /// `torch.nn.EmbeddingBag`.
 ///
 /// `weight` has the shape `[rows, features]` and is initialized as standard normal, PyTorch's default. A
@@ -253,7 +254,7 @@ impl EmbeddingBag {
     /// for each index.
     ///
     /// # Errors
-    /// As [`functional::embedding_bag`].
+    /// As [`functional::embedding_bag`](crate::functional::embedding_bag).
     #[track_caller]
     pub fn forward(
         &self,

@@ -143,7 +143,7 @@ layer!(Linear);
 adapted_weight_and_bias!(Linear, |_layer| LayerKind::Linear { transposed: false });
 
 /// The bilinear transformation y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…,
-/// out]`: [`functional::bilinear`]. `torch.nn.Bilinear`.
+/// out]`: [`functional::bilinear`](crate::functional::bilinear). `torch.nn.Bilinear`.
 ///
 /// `weight` has the shape `[out, in1, in2]` and `bias` the shape `[out]`; both are initialized uniformly on
 /// (−1/√in1, 1/√in1).
@@ -202,7 +202,7 @@ impl Bilinear {
     /// The output for two inputs.
     ///
     /// # Errors
-    /// As [`functional::bilinear`].
+    /// As [`functional::bilinear`](crate::functional::bilinear).
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
         record!(self, functions::bilinear(x1, x2, &self.weight, self.bias.as_ref()))

@@ -107,7 +107,7 @@ impl LayerNorm {
     /// The output for an input whose last axes have the layer's sizes.
     ///
     /// # Errors
-    /// As [`functional::layer_norm`].
+    /// As [`functional::layer_norm`](crate::functional::layer_norm).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
@@ -166,7 +166,7 @@ impl RmsNorm {
     /// The output for an input whose last axes have the layer's sizes.
     ///
     /// # Errors
-    /// As [`functional::rms_norm`].
+    /// As [`functional::rms_norm`](crate::functional::rms_norm).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::rms_norm(input, &self.shape, self.weight.as_ref(), self.eps))
@@ -227,7 +227,8 @@ impl GroupNorm {
     /// The output for an input `[N, C, …]`.
     ///
     /// # Errors
-    /// As [`functional::group_norm`], and another number of channels than the layer's.
+    /// As [`functional::group_norm`](crate::functional::group_norm), and another number of channels than the
+    /// layer's.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         same_channels("group_norm", input, self.channels)?;
@@ -543,8 +544,9 @@ macro_rules! norm {
 }
 
 norm! {
-    /// Normalizes each channel over the batch and all axes after it: see [`functional::batch_norm`]. Use it
-    /// as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
+    /// Normalizes each channel over the batch and all axes after it: see
+    /// [`functional::batch_norm`](crate::functional::batch_norm). Use it as [`BatchNorm1d`], [`BatchNorm2d`]
+    /// and [`BatchNorm3d`].
     ///
     /// In training it uses the batch's statistics and updates the running ones, which are buffers
     /// (`running_mean`, `running_var`, `num_batches_tracked`); after `model.eval()` it uses the running
@@ -573,9 +575,10 @@ norm! {
 }
 
 norm! {
-    /// Normalizes each channel of each sample over the axes after it: see [`functional::instance_norm`]. Use
-    /// it as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]. By default there are neither
-    /// parameters nor running statistics.
+    /// Normalizes each channel of each sample over the axes after it: see
+    /// [`functional::instance_norm`](crate::functional::instance_norm). Use it as [`InstanceNorm1d`],
+    /// [`InstanceNorm2d`] and [`InstanceNorm3d`]. By default there are neither parameters nor running
+    /// statistics.
     InstanceNorm,
     BatchNormConfig { affine: false, track_running_stats: false, ..BatchNormConfig::default() },
     instance_norm, "Instance", |d: usize| d + 2..=d + 2;

@@ -50,7 +50,7 @@ macro_rules! pads {
             /// The padded input.
             ///
             /// # Errors
-            /// As [`functional::pad`].
+            /// As [`functional::pad`](crate::functional::pad).
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = [concat!($name, "1d"), concat!($name, "2d"), concat!($name, "3d")];
@@ -123,20 +123,22 @@ macro_rules! adaptive {
 
 adaptive! {
     /// Adaptive average pooling: means of a given number of bins along each of `D` axes, for any input size.
-    /// See [`functional::adaptive_avg_pool2d`].
+    /// See [`functional::adaptive_avg_pool2d`](crate::functional::adaptive_avg_pool2d).
     AdaptiveAvgPool, adaptive_avg_pool, ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"],
     AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d;
     /// Adaptive max pooling: maxima of a given number of bins along each of `D` axes. See
-    /// [`functional::adaptive_max_pool2d`].
+    /// [`functional::adaptive_max_pool2d`](crate::functional::adaptive_max_pool2d).
     AdaptiveMaxPool, adaptive_max_pool, ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"],
     AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d;
 }
 
-/// Rearranges channels to pixels: see [`functional::pixel_shuffle`]. `torch.nn.PixelShuffle`.
+/// Rearranges channels to pixels: see [`functional::pixel_shuffle`](crate::functional::pixel_shuffle).
+/// `torch.nn.PixelShuffle`.
 #[derive(Clone, Copy)]
 pub struct PixelShuffle(pub usize);
 
-/// Rearranges pixels to channels: see [`functional::pixel_unshuffle`]. `torch.nn.PixelUnshuffle`.
+/// Rearranges pixels to channels: see [`functional::pixel_unshuffle`](crate::functional::pixel_unshuffle).
+/// `torch.nn.PixelUnshuffle`.
 #[derive(Clone, Copy)]
 pub struct PixelUnshuffle(pub usize);
 
@@ -144,7 +146,7 @@ impl PixelShuffle {
     /// The output for `[…, C·r², H, W]`.
     ///
     /// # Errors
-    /// As [`functional::pixel_shuffle`].
+    /// As [`functional::pixel_shuffle`](crate::functional::pixel_shuffle).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::pixel_shuffle(input, self.0))
@@ -155,7 +157,7 @@ impl PixelUnshuffle {
     /// The output for `[…, C, H·r, W·r]`.
     ///
     /// # Errors
-    /// As [`functional::pixel_unshuffle`].
+    /// As [`functional::pixel_unshuffle`](crate::functional::pixel_unshuffle).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::pixel_unshuffle(input, self.0))
@@ -174,7 +176,8 @@ impl fmt::Debug for PixelUnshuffle {
     }
 }
 
-/// Shuffles channels among this number of groups: see [`functional::channel_shuffle`].
+/// Shuffles channels among this number of groups: see
+/// [`functional::channel_shuffle`](crate::functional::channel_shuffle).
 /// `torch.nn.ChannelShuffle`.
 #[derive(Clone, Copy)]
 pub struct ChannelShuffle(pub usize);
@@ -183,7 +186,7 @@ impl ChannelShuffle {
     /// The output for `[N, C, …]`.
     ///
     /// # Errors
-    /// As [`functional::channel_shuffle`].
+    /// As [`functional::channel_shuffle`](crate::functional::channel_shuffle).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::channel_shuffle(input, self.0))
@@ -196,7 +199,7 @@ impl fmt::Debug for ChannelShuffle {
     }
 }
 
-/// Resizes `[N, C, …]`: see [`functional::interpolate`]. `torch.nn.Upsample`.
+/// Resizes `[N, C, …]`: see [`functional::interpolate`](crate::functional::interpolate). `torch.nn.Upsample`.
 ///
 /// ```
 /// use nn::Upsample;
@@ -235,7 +238,7 @@ impl Upsample {
     /// The input at its new size.
     ///
     /// # Errors
-    /// As [`functional::interpolate`].
+    /// As [`functional::interpolate`](crate::functional::interpolate).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, interpolate_by("upsample", input, &self.to, self.options))
@@ -258,7 +261,8 @@ impl fmt::Debug for Upsample {
 layer!(ChannelShuffle, PixelShuffle, PixelUnshuffle, Upsample);
 stateless!(ChannelShuffle, PixelShuffle, PixelUnshuffle, Upsample);
 
-/// The blocks of an image as columns: see [`functional::unfold`]. `torch.nn.Unfold`.
+/// The blocks of an image as columns: see [`functional::unfold`](crate::functional::unfold).
+/// `torch.nn.Unfold`.
 #[derive(Clone, Copy)]
 #[doc(alias = "im2col")]
 pub struct Unfold {
@@ -276,14 +280,14 @@ impl Unfold {
     /// The columns of an image `[N, C, H, W]` or `[C, H, W]`.
     ///
     /// # Errors
-    /// As [`functional::unfold`].
+    /// As [`functional::unfold`](crate::functional::unfold).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::unfold(input, self.kernel, self.options))
     }
 }
 
-/// Columns summed into an image: see [`functional::fold`]. `torch.nn.Fold`.
+/// Columns summed into an image: see [`functional::fold`](crate::functional::fold). `torch.nn.Fold`.
 #[derive(Clone, Copy)]
 #[doc(alias = "col2im")]
 pub struct Fold {
@@ -302,7 +306,7 @@ impl Fold {
     /// The image of columns `[N, C·kH·kW, L]` or `[C·kH·kW, L]`.
     ///
     /// # Errors
-    /// As [`functional::fold`].
+    /// As [`functional::fold`](crate::functional::fold).
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record!(self, functions::fold(input, self.output, self.kernel, self.options))

@@ -23,9 +23,10 @@ impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape.
     /// `torch.gather`.
     ///
-    /// A different rank (a scalar counts as a vector of one element), an index larger than this tensor
-    /// along another axis, an index dtype that is not an integer, or two devices. An index outside the
-    /// axis, also a negative one, is [`ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// A different rank (a scalar counts as a vector of one element), an index larger than this tensor along
+    /// another axis, an index dtype that is not an integer, or two devices. An index outside the axis, also a
+    /// negative one, is [`ErrorKind::IndexOutOfRange`](crate::ErrorKind::IndexOutOfRange) when the result is
+    /// computed.
     #[track_caller]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.gather_by(None, axis.into(), index)
@@ -222,7 +223,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Labels that are not integers, or no classes. A label outside the classes, also a negative one, is
-    /// [`ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// [`ErrorKind::IndexOutOfRange`](crate::ErrorKind::IndexOutOfRange) when the result is computed.
     ///
     /// ```
     /// # fn f(labels: &tensor_core::Tensor) -> tensor_core::Result<()> {
