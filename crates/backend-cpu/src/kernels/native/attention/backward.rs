@@ -15,7 +15,7 @@ use super::{
     with_room,
 };
 use crate::{
-    kernels::contract::{
+    kernels::product::{
         micro_kernel::MicroTile,
         operands::{Matrix, Update},
     },

@@ -9,13 +9,15 @@ use smallvec::SmallVec;
 use tensor_core::{GgmlType, Result, contraction::Loop};
 
 use super::{
-    batch::share_among,
+    super::{
+        batch::share_among,
+        gemm::Product,
+        gemv::VectorProduct,
+        kernel_table::HasMicroKernels,
+        matrices::{Parts, Source, product},
+        operands::{Steps, Strided, Update, WIDEST, offset},
+    },
     block_kernel::{BlockDots, BlockRows, ROWS, half_sums},
-    gemm::Product,
-    gemv::VectorProduct,
-    kernel_table::HasMicroKernels,
-    matrices::{Parts, Source, product},
-    operands::{Steps, Strided, Update, WIDEST, offset},
     rounded_kernel::{Rounded, RoundedDots},
 };
 use crate::{
@@ -30,7 +32,7 @@ use crate::{
 const PARTS_OF_THREAD: usize = 4;
 
 /// A type that decoded numbers are multiplied in.
-pub(super) trait Decoded: HasMicroKernels + Send + Sync {
+pub(crate) trait Decoded: HasMicroKernels + Send + Sync {
     const IS_F32: bool;
     fn of(x: f32) -> Self;
 }
@@ -121,7 +123,7 @@ fn rectangle(follows_outer: bool, outer: usize, terms: usize) -> [usize; 2] {
 
 /// The products of a batch, one of whose operands is in blocks; or both are, of which the right one is then
 /// decoded whole.
-pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
+pub(crate) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
     let (m, n, k) = (of.m, of.n, of.k);
     let mut whole;

@@ -14,15 +14,15 @@ use std::ops::Range;
 use tensor_core::{Launch, Recurrence, RecurrencePass, RecurrentCell, Result};
 
 use self::cell::{Activation, Gradient, Next};
-use super::contract::{
-    gemm::{kc_block, kc_blocks},
-    kernel_table::MicroKernels,
-    micro_kernel::MicroTile,
-    operands::{Panels, Update},
-};
 use super::custom::{Native, for_float};
 use crate::{
     CpuBackend,
+    kernels::product::{
+        gemm::{kc_block, kc_blocks},
+        kernel_table::MicroKernels,
+        micro_kernel::MicroTile,
+        operands::{Panels, Update},
+    },
     memory::{
         buffer::{Bound, CpuBuffer, Memory},
         strided,

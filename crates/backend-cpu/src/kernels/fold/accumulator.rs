@@ -67,7 +67,7 @@ macro_rules! lesser {
     }};
 }
 
-pub(super) use {greater, lesser};
+pub(crate) use {greater, lesser};
 
 /// Whether floats are accumulated in f32 within a group. Means are not: the mean of equal numbers has to be
 /// that number, and numbers whose sum overflows f32 have a mean.

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use tensor_core::philox;
 
 use crate::{
-    kernels::contract::{
+    kernels::product::{
         kernel_table::{HasMicroKernels, MicroKernels},
         micro_kernel::MicroTile,
         operands::{Panels, WIDEST},

@@ -14,12 +14,10 @@ use std::{
 
 use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result};
 
-use super::{
-    custom::{Native, for_float},
-    index::by_index,
-};
+use super::custom::{Native, for_float};
 use crate::{
     CpuBackend,
+    kernels::movement::index::by_index,
     memory::buffer::{Bound, Memory},
     simd::{
         cache::{LINE, prefetch},

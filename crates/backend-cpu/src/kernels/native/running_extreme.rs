@@ -1,15 +1,13 @@
-//! Running extremes with their positions, in one pass along rows; [`super::cumulative`] finds only the
-//! positions.
+//! Running extremes with their positions, in one pass along rows;
+//! [`cumulative`](crate::kernels::scan::cumulative) finds only the positions.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Kernel, Launch, Result, RunningExtreme};
 
-use super::{
-    custom::Native,
-    running::{Extreme, Line, Running, close},
-};
+use super::custom::Native;
 use crate::{
     CpuBackend,
+    kernels::scan::running::{Extreme, Line, Running, close},
     memory::{buffer::Bound, strided::Shared},
     simd::isa::Isa,
     threads,

@@ -6,7 +6,7 @@ use std::{marker::PhantomData, ops::Range};
 
 use tensor_core::GgmlType;
 
-use super::operands::mul_add;
+use super::super::operands::mul_add;
 use crate::simd::{
     block_formats::{Format, GROUP, HALF, by_format, by_register, decoded},
     cache::{LINE, prefetch},
@@ -17,14 +17,14 @@ use crate::simd::{
 
 /// A matrix in blocks, and the place of its products with vectors.
 #[derive(Clone, Copy)]
-pub(super) struct BlockRows {
+pub(crate) struct BlockRows {
     /// The first row, and how many bytes apart the rows are.
-    pub(super) first: *const u8,
-    pub(super) row_bytes: usize,
+    pub(crate) first: *const u8,
+    pub(crate) row_bytes: usize,
     /// The results; those of neighbouring rows and of neighbouring vectors are this far apart.
-    pub(super) to: *mut f32,
-    pub(super) to_row: usize,
-    pub(super) to_vector: usize,
+    pub(crate) to: *mut f32,
+    pub(crate) to_row: usize,
+    pub(crate) to_vector: usize,
 }
 
 // SAFETY: threads read the matrix, and write results of their own rows.
@@ -32,20 +32,20 @@ unsafe impl Sync for BlockRows {}
 
 /// Sums of the products of vectors with rows of a matrix in blocks.
 #[derive(Clone, Copy)]
-pub(super) struct BlockDots<'a> {
+pub(crate) struct BlockDots<'a> {
     /// The vectors, contiguous, and the sums of each half of a group of each of them.
-    pub(super) x: &'a [&'a [f32]],
-    pub(super) halves: &'a [f32],
-    pub(super) rows: BlockRows,
+    pub(crate) x: &'a [&'a [f32]],
+    pub(crate) halves: &'a [f32],
+    pub(crate) rows: BlockRows,
 }
 
 /// How many bytes before their use blocks are asked for. The processor's own prefetching ends with each page:
 /// without this, rows from memory take 1.8 times as long.
-pub(super) const PREFETCH_BYTES: usize = 2048;
+pub(crate) const PREFETCH_BYTES: usize = 2048;
 /// The most registers of sums of a vector.
 const REGISTERS: usize = 8;
 /// Rows whose sums are added up together.
-pub(super) const ROWS: usize = 8;
+pub(crate) const ROWS: usize = 8;
 
 struct InRegisters<'a, F, V, const VECTORS: usize> {
     dots: BlockDots<'a>,
@@ -188,7 +188,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V,
 }
 
 /// The sums of the halves of the groups of some vectors.
-pub(super) fn half_sums(x: &[&[f32]]) -> Vec<f32> {
+pub(crate) fn half_sums(x: &[&[f32]]) -> Vec<f32> {
     x.iter().flat_map(|x| x.chunks_exact(HALF)).map(|half| half.iter().sum()).collect()
 }
 
@@ -198,7 +198,7 @@ impl BlockDots<'_> {
     /// # Safety
     /// All rows can be read, whole blocks of `format` for as many elements as each vector has; the results
     /// can be written, and nothing else accesses those of these rows.
-    pub(super) unsafe fn run(&self, isa: Isa, format: GgmlType, rows: &Range<usize>) {
+    pub(crate) unsafe fn run(&self, isa: Isa, format: GgmlType, rows: &Range<usize>) {
         macro_rules! some {
             ($format:ident, $v:ident, $vectors:expr, $vector:expr) => {
                 // SAFETY: the caller's promise.

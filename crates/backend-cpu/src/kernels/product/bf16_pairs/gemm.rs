@@ -1,7 +1,7 @@
 //! A product of two matrices of bf16 on one thread, with sums in f32, where the processor multiplies
 //! [pairs](Pairs) of terms.
 //!
-//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows
+//! Both operands are packed into [strips](super::kernel) of tiles, with zeros past their terms, rows
 //! and columns: some columns of the right one into the second-level cache, then two strips of rows at a
 //! time. A block of their terms stays in the first-level cache while the columns stream by. Sums of two
 //! strips of rows wait in a scratch, and are rounded once.
@@ -21,10 +21,12 @@ use smallvec::SmallVec;
 use tensor_core::{Result, bf16};
 
 use super::{
-    bf16_kernel::{Block, STRIP, TERMS, TILE, WIDTH},
-    epilogue::Finish,
-    gemm::{Finished, with_packed},
-    operands::{Steps, Strided},
+    super::{
+        epilogue::Finish,
+        gemm::{Finished, with_packed},
+        operands::{Steps, Strided},
+    },
+    kernel::{Block, STRIP, TERMS, TILE, WIDTH},
 };
 use crate::{
     elementwise::engine::Evaluator,
@@ -43,29 +45,29 @@ const GROUP_EXCESS_STRIPS: usize = 2;
 /// Bytes between strips, so that their tiles are not all in the same sets of the first-level cache.
 const STRIP_GAP_BYTES: usize = 64;
 /// Rows and columns that are worked through together; rectangles had best begin at their multiples.
-pub(super) const UNIT: usize = 2 * STRIP;
+pub(crate) const UNIT: usize = 2 * STRIP;
 
 /// Where sums go: rows are contiguous, and follow each other.
 #[derive(Clone, Copy)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// To sums in f32, for an epilogue or for more blocks of terms.
     Sums(*mut f32),
     /// Rounded.
     Rounded(*mut bf16),
 }
 
-/// As [`Product`](super::gemm::Product), of bf16.
+/// As [`Product`](super::super::gemm::Product), of bf16.
 #[derive(Clone, Copy)]
-pub(super) struct Bf16Product<'a> {
-    pub(super) n: usize,
-    pub(super) k: usize,
-    pub(super) a: Strided<'a, bf16>,
-    pub(super) b: Strided<'a, bf16>,
-    pub(super) to: Target,
+pub(crate) struct Bf16Product<'a> {
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: Strided<'a, bf16>,
+    pub(crate) b: Strided<'a, bf16>,
+    pub(crate) to: Target,
 }
 
 /// An estimate of the time that a rectangle takes: whole strips, and copies of both operands.
-pub(super) fn cost(rows: usize, columns: usize) -> usize {
+pub(crate) fn cost(rows: usize, columns: usize) -> usize {
     columns.next_multiple_of(UNIT) * (rows.next_multiple_of(UNIT) + 2 * UNIT) + UNIT * rows
 }
 
@@ -78,7 +80,7 @@ impl Bf16Product<'_> {
     /// # Safety
     /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
     /// not overlap. More than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
-    pub(super) unsafe fn run(
+    pub(crate) unsafe fn run(
         &self,
         isa: Isa,
         pairs: Pairs,

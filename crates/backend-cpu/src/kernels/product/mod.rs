@@ -1,6 +1,6 @@
 //! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in
 //! [micro-kernels](micro_kernel), which threads share by rectangles of the result; integers in plain loops.
-//! Operands are read in place by their strides. bf16 is multiplied in [pairs](bf16_kernel) where the
+//! Operands are read in place by their strides. bf16 is multiplied in [pairs](bf16_pairs::kernel) where the
 //! processor has instructions for them, and otherwise widened, as f16 is.
 //!
 //! Files, each of which uses those above it alone:
@@ -12,16 +12,13 @@
 //! | `kernel_table` | the inner loops for each instruction set |
 //! | `tables`, `gemm`, `gemv`, `thin`, `dots`, and others | drivers, which cut products into blocks |
 //! | `form`, `matrices`, `batch` | the form of a contraction's products, and how threads share them |
-//! | `decoded`, `dense`, and this file | operands in blocks, matrices of other crates, kernels |
+//! | `in_blocks`, `bf16_pairs` | matrices in blocks, and pairs of bf16 |
+//! | `dense`, and this file | matrices of other crates, kernels |
 #![allow(unsafe_code)]
 
 mod batch;
 #[cfg(target_arch = "x86_64")]
-mod bf16_gemm;
-#[cfg(target_arch = "x86_64")]
-mod bf16_kernel;
-mod block_kernel;
-mod decoded;
+mod bf16_pairs;
 pub(crate) mod dense;
 mod dots;
 mod dots_kernel;
@@ -30,12 +27,12 @@ mod form;
 pub(crate) mod gemm;
 mod gemv;
 mod gemv_kernel;
+mod in_blocks;
 pub(crate) mod kernel_table;
 mod matrices;
 pub(crate) mod micro_kernel;
 pub(crate) mod operands;
 mod piece_kernel;
-mod rounded_kernel;
 mod tables;
 mod thin;
 mod windows;
@@ -46,7 +43,7 @@ use std::sync::Arc;
 use tensor_core::{Arithmetic, DType, Error, ErrorKind, Launch, Result, contraction::Contraction};
 
 #[cfg(target_arch = "x86_64")]
-use self::bf16_gemm::{Bf16Product, Target};
+use self::bf16_pairs::gemm::{Bf16Product, Target};
 use self::{
     batch::{Batch, MR, share_if_worth},
     epilogue::{Epilogue, Finish, LoweredEpilogue},
@@ -163,8 +160,8 @@ fn product_of(dtype: DType, pool: &Arc<Pool>, parts: &Parts<'_>) -> Result<()> {
     }
     let in_blocks = parts.lhs.blocks.is_some() || parts.rhs.blocks.is_some();
     match dtype.arithmetic() {
-        Arithmetic::F32 if in_blocks => decoded::float::<f32>(parts),
-        Arithmetic::F64 if in_blocks => decoded::float::<f64>(parts),
+        Arithmetic::F32 if in_blocks => in_blocks::decoded::float::<f32>(parts),
+        Arithmetic::F64 if in_blocks => in_blocks::decoded::float::<f64>(parts),
         Arithmetic::F32 => float::<f32>(parts),
         Arithmetic::F64 => float::<f64>(parts),
         // The low bits are the same for signed and unsigned ones.
@@ -279,8 +276,8 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
         is_cut: true,
         alone: &|b, finish| rectangle(b, 0..of.m, 0..of.n, finish),
         rectangle: &rectangle,
-        cost: &bf16_gemm::cost,
-        units: [bf16_gemm::UNIT; 2],
+        cost: &bf16_pairs::gemm::cost,
+        units: [bf16_pairs::gemm::UNIT; 2],
         grain: crate::tuning::BF16_GRAIN,
     }
     .run(parts)

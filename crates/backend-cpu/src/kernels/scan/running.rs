@@ -22,7 +22,7 @@ use crate::{
 const WIDTH: usize = 8;
 
 /// An associative operation that runs along a line.
-pub(super) trait Running: Send + Sync {
+pub(crate) trait Running: Send + Sync {
     type Item: Copy;
     type State: Copy;
     /// The destination of results: the address of the first.
@@ -53,7 +53,7 @@ pub(super) trait Running: Send + Sync {
 /// # Safety
 /// There is room for `N` results from offset `at` on.
 #[inline(always)]
-pub(super) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
+pub(crate) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
     to: Shared<T>,
     at: isize,
     states: [S; N],
@@ -68,7 +68,7 @@ pub(super) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
 }
 
 /// Sums in f64.
-pub(super) struct Sum;
+pub(crate) struct Sum;
 
 impl Running for Sum {
     type Item = f32;
@@ -108,7 +108,7 @@ impl Running for Sum {
 }
 
 /// Integer sums, which wrap.
-pub(super) struct Integers<T>(PhantomData<T>);
+pub(crate) struct Integers<T>(PhantomData<T>);
 
 macro_rules! integers {
     ($($t:ty),*) => {$(
@@ -154,7 +154,7 @@ integers!(i32, i64);
 
 /// The position of the greatest element, or of the least if `LEAST`; the last among equal elements. The
 /// state is the element's key in the high bits and the position in the low bits.
-pub(super) struct Extreme<const LEAST: bool>;
+pub(crate) struct Extreme<const LEAST: bool>;
 
 impl<const LEAST: bool> Running for Extreme<LEAST> {
     type Item = f32;
@@ -197,7 +197,7 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
 
 /// A line of elements: the addresses of the first element read and written. The other elements are above
 /// them, or below if `REVERSE`.
-pub(super) struct Line<R: Running, const REVERSE: bool> {
+pub(crate) struct Line<R: Running, const REVERSE: bool> {
     from: Shared<R::Item>,
     to: R::To,
     length: usize,
@@ -208,12 +208,12 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     /// # Safety
     /// There are `length` elements at both addresses; those at `from` do not change, nothing else reads or
     /// writes those at `to`, and the two do not overlap.
-    pub(super) unsafe fn new(from: *const R::Item, to: R::To, length: usize) -> Line<R, REVERSE> {
+    pub(crate) unsafe fn new(from: *const R::Item, to: R::To, length: usize) -> Line<R, REVERSE> {
         Line { from: Shared(from.cast_mut()), to, length, running: PhantomData }
     }
 
     /// Writes all results on this thread.
-    pub(super) fn alone(&self, isa: Isa) {
+    pub(crate) fn alone(&self, isa: Isa) {
         let mut before = R::NEUTRAL;
         for index in 0..self.pieces() {
             before = R::join(before, isa.run(self.scan(index, before)));
@@ -222,7 +222,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
 
     /// Writes all results, on this thread and on free worker threads. A thread joins the elements of its
     /// piece while earlier pieces are still being processed.
-    pub(super) fn shared(&self, isa: Isa) {
+    pub(crate) fn shared(&self, isa: Isa) {
         let (taken, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let state = AtomicU64::new(R::to_bits(R::NEUTRAL));
         threads::share(self.pieces(), |_| {

@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use tensor_core::{Arithmetic, Launch, Layout, Result, ScatterOp, kernel::Operand};
 
-use super::{
-    accumulator::{greater, lesser},
-    index::{ByLines, Picks, is_run, malformed, varies},
-};
+use super::index::{ByLines, Picks, is_run, malformed, varies};
 use crate::{
+    kernels::fold::accumulator::{greater, lesser},
     memory::{
         buffer::{Bound, CpuBuffer, Memory, by_size},
         lines::{Lines, Walk, pieces},

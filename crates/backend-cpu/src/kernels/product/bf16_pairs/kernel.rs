@@ -21,22 +21,22 @@ use std::arch::{
 use crate::simd::bf16::Pairs;
 
 /// Rows, or columns, of a strip; and pairs of a tile.
-pub(super) const STRIP: usize = 16;
+pub(crate) const STRIP: usize = 16;
 /// Terms of a tile.
-pub(super) const TERMS: usize = 2 * STRIP;
+pub(crate) const TERMS: usize = 2 * STRIP;
 /// Bytes of a tile.
-pub(super) const TILE: usize = 1024;
+pub(crate) const TILE: usize = 1024;
 /// Numbers from row to row of the sums.
-pub(super) const WIDTH: usize = 2 * STRIP;
+pub(crate) const WIDTH: usize = 2 * STRIP;
 
 /// Up to two strips each way: from tile to tile, and the sums, whose rows are [`WIDTH`] apart.
-pub(super) struct Block {
-    pub(super) tiles: usize,
-    pub(super) a: [*const u8; 2],
-    pub(super) b: [*const u8; 2],
-    pub(super) sums: *mut f32,
+pub(crate) struct Block {
+    pub(crate) tiles: usize,
+    pub(crate) a: [*const u8; 2],
+    pub(crate) b: [*const u8; 2],
+    pub(crate) sums: *mut f32,
     /// Whether the terms are added to what is there.
-    pub(super) add: bool,
+    pub(crate) add: bool,
 }
 
 impl Pairs {
@@ -45,7 +45,7 @@ impl Pairs {
     /// # Safety
     /// The strips' tiles can be read and the sums written (and read, if it adds). Called within
     /// [`Pairs::with_tiles`]; `tiles` is not 0.
-    pub(super) unsafe fn run(self, rows: usize, columns: usize, block: &Block) {
+    pub(crate) unsafe fn run(self, rows: usize, columns: usize, block: &Block) {
         // SAFETY: the caller's promise; a value of `Pairs` is only made where the processor has the
         // instructions.
         unsafe {
@@ -61,7 +61,7 @@ impl Pairs {
     }
 
     /// Calls `f` with this thread's tiles in place, and leaves them free.
-    pub(super) fn with_tiles<R>(self, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn with_tiles<R>(self, f: impl FnOnce() -> R) -> R {
         /// Tiles are released also where `f` panics: they are part of what a switch of threads saves.
         struct Release;
         impl Drop for Release {

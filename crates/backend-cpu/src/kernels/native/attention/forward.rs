@@ -8,7 +8,7 @@ use super::{
     with_room,
 };
 use crate::{
-    kernels::contract::{micro_kernel::MicroTile, operands::Update},
+    kernels::product::{micro_kernel::MicroTile, operands::Update},
     memory::{buffer::Memory, strided},
     tuning::{ATTENTION_KEYS, ATTENTION_QUERIES},
 };

@@ -16,14 +16,14 @@ use std::ops::Range;
 use tensor_core::{Attention, AttentionPass, DType, Kernel, Launch, Layout, Result};
 
 use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
-use super::contract::{
-    kernel_table::MicroKernels,
-    micro_kernel::MicroTile,
-    operands::{Matrix, Update},
-};
 use super::custom::{Native, for_float};
 use crate::{
     CpuBackend,
+    kernels::product::{
+        kernel_table::MicroKernels,
+        micro_kernel::MicroTile,
+        operands::{Matrix, Update},
+    },
     memory::{
         buffer::{Bound, Memory},
         strided,
@@ -338,7 +338,7 @@ impl<'a, T> Room<'a, T> {
 
 /// Calls `f` with room for `groups` groups, whose contents are arbitrary numbers.
 fn with_room<T: Score, R>(groups: usize, f: impl FnOnce(Room<'_, T>) -> R) -> R {
-    super::contract::gemm::with_packed::<T, R>(groups * LANES, |at| {
+    crate::kernels::product::gemm::with_packed::<T, R>(groups * LANES, |at| {
         // SAFETY: there is room for that many numbers, and all of them are initialised.
         f(Room(unsafe { std::slice::from_raw_parts_mut(at.cast(), groups) }))
     })

@@ -16,7 +16,7 @@ use crate::simd::{
 
 /// A vector whose groups of 32 are integers of -127 to 127 times a scale.
 #[derive(Clone, Default)]
-pub(super) struct Rounded {
+pub(crate) struct Rounded {
     integers: Vec<i8>,
     groups: Vec<Group>,
 }
@@ -31,7 +31,7 @@ struct Group {
 impl Rounded {
     /// Rounds a vector of whole groups: each scale is the greatest magnitude of its group over 127. An
     /// infinity or NaN makes its group's products NaN.
-    pub(super) fn new(isa: Isa, x: &[f32]) -> Rounded {
+    pub(crate) fn new(isa: Isa, x: &[f32]) -> Rounded {
         isa.run(Rounding(x))
     }
 }
@@ -72,9 +72,9 @@ const ROUNDING: f32 = 12_582_912.0;
 
 /// Sums of the products of rounded vectors, which have the same length, with rows of a matrix in blocks.
 #[derive(Clone, Copy)]
-pub(super) struct RoundedDots<'a> {
-    pub(super) x: &'a [Rounded],
-    pub(super) rows: BlockRows,
+pub(crate) struct RoundedDots<'a> {
+    pub(crate) x: &'a [Rounded],
+    pub(crate) rows: BlockRows,
 }
 
 struct InBytes<'a, F, B, const VECTORS: usize, const ROWS: usize> {
@@ -176,7 +176,7 @@ impl RoundedDots<'_> {
     /// # Safety
     /// All rows can be read, whole blocks of `format` for as many elements as each vector has; the results
     /// can be written, and nothing else accesses those of these rows.
-    pub(super) unsafe fn run(&self, form: ByteForm, format: GgmlType, rows: &Range<usize>) {
+    pub(crate) unsafe fn run(&self, form: ByteForm, format: GgmlType, rows: &Range<usize>) {
         macro_rules! some {
             ($format:ident, $b:ident, $vectors:expr, $rows:expr, $vector:expr) => {
                 // SAFETY: the caller's promise; the processor has the form.

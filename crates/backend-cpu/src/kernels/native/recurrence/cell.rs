@@ -4,7 +4,7 @@
 use tensor_core::RecurrentCell;
 
 use crate::{
-    kernels::contract::kernel_table::HasMicroKernels,
+    kernels::product::kernel_table::HasMicroKernels,
     simd::{
         isa::{Isa, Job, Plain, Sets},
         math,
