@@ -10,7 +10,7 @@ use super::{
     operands::{MAX_MR, MAX_REGISTERS, Update, WIDEST},
     piece_kernel::{CopyPieces, InRegisters},
     windows::Strip,
-    winograd::transforms::Transforms,
+    winograd_kernel::Transforms,
 };
 use crate::simd::{
     self,

@@ -7,8 +7,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `operands`, `windows`, `epilogue` | positions of elements and columns in registers; what follows a sum |
-//! | `micro_kernel`, `*_kernel`, `winograd::transforms` | inner loops over registers |
+//! | `operands`, `windows`, `winograd_tiles`, `epilogue` | positions of elements and columns in registers; what follows a sum |
+//! | `micro_kernel`, `*_kernel` | inner loops over registers |
 //! | `kernel_table` | the inner loops for each instruction set |
 //! | `tables`, `gemm`, `gemv`, `thin`, `dots`, and others | drivers, which cut products into blocks |
 //! | `form`, `matrices`, `batch` | the form of a contraction's products, and how threads share them |
@@ -37,6 +37,8 @@ mod tables;
 mod thin;
 mod windows;
 mod winograd;
+mod winograd_kernel;
+mod winograd_tiles;
 
 use std::sync::Arc;
 

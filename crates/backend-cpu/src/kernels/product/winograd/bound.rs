@@ -13,9 +13,9 @@
 //! filtering. As B is not negative, the least coefficients of a few rows of the weight stand for all of them,
 //! which makes it smaller.
 
-use super::{
-    super::operands::WIDEST,
-    tiles::{Piece, TAPS, Tiles},
+use super::super::{
+    operands::WIDEST,
+    winograd_tiles::{Piece, TAPS, Tiles},
 };
 use crate::simd::{isa::Job, vector::Float};
 

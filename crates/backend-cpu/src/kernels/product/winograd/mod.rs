@@ -12,8 +12,6 @@
 #![allow(unsafe_code)]
 
 mod bound;
-mod tiles;
-pub(super) mod transforms;
 
 use std::{
     ops::Range,
@@ -25,15 +23,13 @@ use tensor_core::{
     contraction::{Contraction, Loop},
 };
 
-use self::{
-    bound::{ArePositive, Boxes, Coefficients, ROWS_TOGETHER},
-    tiles::{POINTS, SIDE, TAPS, Tiles},
-    transforms::{Back, Forward, Transforms},
-};
+use self::bound::{ArePositive, Boxes, Coefficients, ROWS_TOGETHER};
 use super::{
     gemm::Product,
     kernel_table::HasMicroKernels,
     operands::{Steps, Strided, Update, WIDEST},
+    winograd_kernel::{Back, Forward, Transforms},
+    winograd_tiles::{POINTS, SIDE, TAPS, Tiles},
 };
 use crate::{
     elementwise::engine::with_scratch,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::super::operands::WIDEST;
+use super::operands::WIDEST;
 use crate::tuning::{
     WINOGRAD_BLOCK_NUMBERS, WINOGRAD_FULL_TILES, WINOGRAD_MIN_CHANNEL_TILES, WINOGRAD_MIN_CHANNELS,
     WINOGRAD_MIN_TILES, WINOGRAD_THREADS,

@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    super::operands::{WIDEST, mul_add},
-    tiles::{POINTS, Piece, SIDE, Tiles},
+    operands::{WIDEST, mul_add},
+    winograd_tiles::{POINTS, Piece, SIDE, Tiles},
 };
 use crate::simd::{
     isa::Job,
