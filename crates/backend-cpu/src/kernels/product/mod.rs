@@ -7,7 +7,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `operands`, `windows`, `winograd_tiles`, `epilogue` | positions of elements and columns in registers; what follows a sum |
+//! | `operands`, `windows`, `winograd_tiles` | positions of elements, columns and tiles in registers |
+//! | `epilogue` | what follows a sum |
 //! | `micro_kernel`, `*_kernel` | inner loops over registers |
 //! | `kernel_table` | the inner loops for each instruction set |
 //! | `tables`, `gemm`, `gemv`, `thin`, `dots`, and others | drivers, which cut products into blocks |
