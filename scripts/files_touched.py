@@ -65,6 +65,27 @@ CHANGES = [
         ["cpu: images are read at the places of a grid by a kernel of their own"],
     ),
     (
+        "a native kernel",
+        "recurrent steps, Fourier transforms, max pooling, distances, binary search (5), in WGSL",
+        ["wgpu: kernels for recurrent steps, Fourier transforms, max pooling, distances and binary search"],
+    ),
+    (
+        "block formats",
+        "GGUF's and groups of small integers, with the mechanism that decodes them",
+        ["Tensors in blocks: GGUF's formats and groups of small integers, decoded where kernels load them"],
+    ),
+    (
+        "ONNX operators",
+        "GatherBlockQuantized, FusedConv, QLinearReduceMean, and groups of MatMulNBits",
+        ["ONNX: GatherBlockQuantized, FusedConv, QLinearReduceMean"],
+    ),
+    ("architectures", "BART and mBART, Mamba, RWKV-7", ["models: BART and mBART, Mamba, RWKV-7"]),
+    (
+        "adapters",
+        "LoRA and DoRA, with losses for fine-tuning and optimizer states in 8 bits",
+        ["nn: LoRA and DoRA adapters on linear, embedding and convolution layers"],
+    ),
+    (
         "element types",
         "eight at once on the CPU, with the table that made a type one row (docs/design.md counts the files of one type)",
         ["Element types are one table; i8, i16, u16, u64 and 8-bit floats on the CPU"],

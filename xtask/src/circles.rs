@@ -17,7 +17,6 @@ use crate::workspace::Workspace;
 /// can only shrink: a circle that is not in it is an error, and so is an entry that is no circle any more.
 const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-backend-cpu/elementwise", &["engine", "indexed"]),
-    ("taper-backend-cpu/kernels/contract", &["gemm", "kernel_table", "tables", "winograd"]),
     ("taper-backend-cpu/memory", &["blocks", "buffer", "narrow"]),
     ("taper-backend-cpu/simd", &["gaussian", "math", "vector"]),
     ("taper-nn", &["adapt", "layers"]),

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
-use crate::{kernels::contract::dense, simd::isa::Isa, threads};
-pub use crate::{kernels::contract::operands::Update, simd::isa::Job};
+use crate::{kernels::product::dense, simd::isa::Isa, threads};
+pub use crate::{kernels::product::operands::Update, simd::isa::Job};
 
 mod sealed {
     pub trait Sealed {}

@@ -57,14 +57,21 @@ use tensor_core::{
 };
 
 #[doc(hidden)]
-pub use crate::kernels::custom::NATIVE_KERNELS;
-pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
+pub use crate::kernels::native::custom::NATIVE_KERNELS;
+pub use crate::kernels::native::custom::{CpuInput, CpuKernel, CpuOutput};
 pub use crate::rounding::{int8_activations, set_int8_activations};
 pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     elementwise::map,
     environment::Misread,
-    kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter},
+    kernels::{
+        fold::{arg_reduce, reduce, rows},
+        movement::{copy, gather, scatter},
+        native::custom,
+        product,
+        scan::cumulative,
+        sort::arg_sort,
+    },
     machine::machine,
     memory::{buffer::CpuBuffer, pool::Pool},
     settings::Settings,
@@ -282,7 +289,7 @@ impl Backend for CpuBackend {
             Body::Map(program) => map::run(isa, pool, program, launch),
             Body::Reduce { op, program } => reduce::run(isa, pool, *op, program, launch),
             Body::Rows { row_axes: _, program } => rows::run(isa, pool, program, launch),
-            Body::Contract(_) => contract::run(isa, self.bf16, pool, launch),
+            Body::Contract(_) => product::run(isa, self.bf16, pool, launch),
             Body::Copy { fill, regions } => copy::run(isa, pool, *fill, regions, launch),
             Body::ArgReduce { op, axis } => arg_reduce::run(isa, pool, *op, *axis, launch),
             Body::Cumulative { op, axis, reverse } => {
