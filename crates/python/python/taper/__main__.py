@@ -1,0 +1,45 @@
+"""``python -m taper program.py …``: runs a program whose ``import torch`` means Taper.
+
+Entries of ``sys.modules`` are made before the program runs; nothing is written, and an installed PyTorch is not
+touched.
+"""
+
+import importlib
+import pkgutil
+import runpy
+import sys
+
+
+def alias():
+    """Makes ``torch`` and all of its modules names of this package."""
+    import taper
+
+    for found in pkgutil.walk_packages(taper.__path__, "taper."):
+        if not found.name.endswith(("__main__", "._taper")):
+            importlib.import_module(found.name)
+    for name, module in list(sys.modules.items()):
+        if name == "taper" or name.startswith("taper."):
+            sys.modules["torch" + name[len("taper"):]] = module
+    sys.modules["torch._C"] = taper._compat
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print("usage: python -m taper program.py [arguments]  |  python -m taper -m module [arguments]")
+        return 0 if len(sys.argv) > 1 else 2
+    alias()
+    if sys.argv[1] == "-m":
+        sys.argv = sys.argv[2:]
+        sys.path.insert(0, "")
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        return 0
+    sys.argv = sys.argv[1:]
+    import os
+
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""``torch._C`` for programs that test for it."""

@@ -1,0 +1,28 @@
+"""What programs ask and set about PyTorch's backends."""
+
+import sys
+import types
+
+
+class _Settings(types.ModuleType):
+    """Settings that are taken and change nothing."""
+
+    enabled = deterministic = True
+    benchmark = allow_tf32 = False
+
+    def is_available(self):
+        return False
+
+    def is_built(self):
+        return False
+
+
+def _settings(name):
+    made = _Settings(f"{__name__}.{name}")
+    sys.modules[made.__name__] = made
+    return made
+
+
+cudnn, mps, mkldnn, mkl, openmp = map(_settings, ("cudnn", "mps", "mkldnn", "mkl", "openmp"))
+cuda = _settings("cuda")
+cuda.matmul = _settings("cuda.matmul")

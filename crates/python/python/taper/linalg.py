@@ -1,0 +1,114 @@
+"""``torch.linalg``: factorizations, systems of equations, norms."""
+
+from . import _taper
+from ._size import results
+from ._taper import linalg_cholesky as cholesky
+from ._taper import linalg_det as det
+from ._taper import linalg_inv as inv
+from ._taper import linalg_logdet as logdet
+from ._taper import linalg_matrix_exp as matrix_exp
+from ._taper import linalg_matrix_power as matrix_power
+from ._taper import linalg_multi_dot as multi_dot
+from ._taper import linalg_svdvals as svdvals
+from ._taper import linalg_tensorinv as tensorinv
+
+_QR, _SVD, _EIGH = results("linalg_qr", "Q", "R"), results("linalg_svd", "U", "S", "Vh"), results(
+    "linalg_eigh", "eigenvalues", "eigenvectors"
+)
+_SLOGDET, _LU = results("slogdet", "sign", "logabsdet"), results("linalg_lu", "P", "L", "U")
+_LSTSQ = results("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
+
+
+def qr(A, mode="reduced"):
+    return _QR(_taper.linalg_factors("qr", A, mode == "complete"))
+
+
+def svd(A, full_matrices=True, *, driver=None):
+    return _SVD(_taper.linalg_factors("svd", A, full_matrices))
+
+
+def eigh(A, UPLO="L"):
+    return _EIGH(_taper.linalg_factors("eigh", A, UPLO == "U"))
+
+
+def eigvalsh(A, UPLO="L"):
+    return _taper.linalg_eigvalsh(A, UPLO == "U")
+
+
+def slogdet(A):
+    return _SLOGDET(_taper.linalg_factors("slogdet", A))
+
+
+def lu(A, *, pivot=True):
+    return _LU(_taper.linalg_factors("lu", A))
+
+
+def lstsq(A, B, rcond=None, *, driver=None):
+    return _LSTSQ(_taper.linalg_lstsq(A, B, rcond))
+
+
+def solve(A, B, *, left=True):
+    return _taper.linalg_solve(A, B, left)
+
+
+def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
+    return _taper.linalg_solve_triangular(A, B, upper, left, unitriangular)
+
+
+def pinv(A, rtol=None, hermitian=False, *, atol=None, rcond=None):
+    return _taper.linalg_pinv(A, atol, rtol if rcond is None else rcond, hermitian)
+
+
+pinverse = pinv
+
+
+def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
+    return _taper.linalg_matrix_rank(A, tol if atol is None else atol, rtol, hermitian)
+
+
+def cond(A, p=None):
+    return _taper.linalg_cond(A, _order(2 if p is None else p))
+
+
+def _order(order):
+    if isinstance(order, str):
+        return order
+    return f"{order:g}"
+
+
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+    return (x if dtype is None else x.to(dtype))._norm(float(ord), dim, keepdim)
+
+
+def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
+    A = A if dtype is None else A.to(dtype)
+    last = tuple(one % A.dim() for one in dim) == (A.dim() - 2, A.dim() - 1)
+    if not last:
+        kept = _taper.linalg_matrix_norm(A.movedim(tuple(dim), (-2, -1)), _order(ord), False)
+        return kept.unsqueeze(min(one % A.dim() for one in dim)).unsqueeze(max(one % A.dim() for one in dim)) if keepdim else kept
+    return _taper.linalg_matrix_norm(A, _order(ord), keepdim)
+
+
+def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
+    A = A if dtype is None else A.to(dtype)
+    if ord is None:
+        return A._norm(2.0, dim, keepdim)
+    if dim is None and A.dim() == 2 or isinstance(dim, (tuple, list)) and len(dim) == 2:
+        return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim)
+    return A._norm(float(ord), dim, keepdim)
+
+
+def cross(input, other, *, dim=-1):
+    return input.cross(other, dim)
+
+
+def vecdot(x, y, *, dim=-1):
+    return x._vecdot(y, dim)
+
+
+def matmul(input, other):
+    return input.matmul(other)
+
+
+def diagonal(A, *, offset=0, dim1=-2, dim2=-1):
+    return A.diagonal(offset, dim1, dim2)

@@ -1,0 +1,132 @@
+"""Recurrent layers. Taper computes them; the parameters here share its cells."""
+
+import copy
+
+from ... import _taper
+from ..parameter import Parameter
+from .module import Module
+
+__all__ = ["RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"]
+
+
+class _Recurrent(Module):
+    _states = 1
+
+    def __init__(self, mode, input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0,
+                 bidirectional=False, proj_size=0, device=None, dtype=None):
+        super().__init__()
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self._build()
+        if device is not None or dtype is not None:
+            self.to(device, dtype)
+
+    def _build(self):
+        object.__setattr__(self, "_native", _taper.NativeRecurrent(
+            self.mode, self.input_size, self.hidden_size, self.num_layers, self.bias, self.batch_first,
+            self.dropout, self.bidirectional, self.proj_size,
+        ))
+        for name, tensor in self._native.parameters():
+            parameter = _taper.Tensor.__new__(Parameter)
+            parameter.set_(tensor)
+            self.register_parameter(name, parameter)
+
+    def flatten_parameters(self):
+        """Nothing to do: Taper plans the layer as a whole."""
+
+    @property
+    def all_weights(self):
+        return [list(self.parameters())]
+
+    def forward(self, input, hx=None):
+        states = [] if hx is None else list(hx) if isinstance(hx, tuple) else [hx]
+        output, *states = self._native.forward(input, states, self.training)
+        return output, states[0] if self._states == 1 else tuple(states)
+
+    def extra_repr(self):
+        text = f"{self.input_size}, {self.hidden_size}"
+        for name, usual in (("proj_size", 0), ("num_layers", 1), ("bias", True), ("batch_first", False),
+                            ("dropout", 0.0), ("bidirectional", False)):
+            if getattr(self, name) != usual:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+    def _rebuilt(self, state):
+        self.__dict__.update(state)
+        values = dict(self._parameters)
+        self._build()
+        for name, parameter in self._parameters.items():
+            parameter.data = values[name].detach()
+            parameter.requires_grad_(values[name].requires_grad)
+        return self
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_native"}
+
+    def __setstate__(self, state):
+        self._rebuilt(state)
+
+    def __deepcopy__(self, memo):
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        return made._rebuilt(copy.deepcopy(self.__getstate__(), memo))
+
+
+class RNN(_Recurrent):
+    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", *args, **kwargs):
+        super().__init__(f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, *args, **kwargs)
+        self.nonlinearity = nonlinearity
+
+
+class GRU(_Recurrent):
+    def __init__(self, *args, **kwargs):
+        super().__init__("GRU", *args, **kwargs)
+
+
+class LSTM(_Recurrent):
+    _states = 2
+
+    def __init__(self, *args, **kwargs):
+        super().__init__("LSTM", *args, **kwargs)
+
+
+class _Cell(Module):
+    """One step of a recurrent layer: the layer itself over one element."""
+
+    _layer, _states = None, 1
+
+    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None, **options):
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        layer = type(self)._layer(input_size, hidden_size, bias=bias, device=device, dtype=dtype, **options)
+        object.__setattr__(self, "_step", layer)
+        for name, parameter in layer.named_parameters():
+            self.register_parameter(name.removesuffix("_l0"), parameter)
+
+    def forward(self, input, hx=None):
+        states = None
+        if hx is not None:
+            given = hx if isinstance(hx, tuple) else (hx,)
+            states = tuple(one.unsqueeze(0) for one in given)
+            states = states if self._states == 2 else states[0]
+        _, states = self._step(input.unsqueeze(0), states)
+        return tuple(one.squeeze(0) for one in states) if self._states == 2 else states.squeeze(0)
+
+    def extra_repr(self):
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(_Cell):
+    _layer = RNN
+
+    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None):
+        super().__init__(input_size, hidden_size, bias, device, dtype, nonlinearity=nonlinearity)
+
+
+class GRUCell(_Cell):
+    _layer = GRU
+
+
+class LSTMCell(_Cell):
+    _layer, _states = LSTM, 2

@@ -1,0 +1,37 @@
+"""Limits for gradients."""
+
+from ... import _taper
+from ..._taper import Tensor
+
+
+def _with_gradients(parameters):
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [parameter for parameter in parameters if parameter.grad is not None]
+
+
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    parameters = _with_gradients(parameters)
+    if not parameters:
+        return _taper._full([], 0.0)
+    if float(norm_type) == 2.0:
+        norm = _taper._clip_grad_norm(parameters, float(max_norm))
+    else:
+        norms = [parameter.grad.norm(norm_type) for parameter in parameters]
+        norm = _taper.stack(norms).norm(norm_type)
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        for parameter in parameters:
+            parameter.grad = parameter.grad.mul(factor)
+    if error_if_nonfinite and not bool(norm.isfinite()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped."
+        )
+    return norm
+
+
+clip_grad_norm = clip_grad_norm_
+
+
+def clip_grad_value_(parameters, clip_value, foreach=None):
+    parameters = _with_gradients(parameters)
+    if parameters:
+        _taper._clip_grad_value(parameters, float(clip_value))

@@ -1,0 +1,5 @@
+"""Data sets and loaders, and checkpoints."""
+
+from . import checkpoint, data
+
+__all__ = ["checkpoint", "data"]

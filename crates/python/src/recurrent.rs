@@ -1,0 +1,114 @@
+//! Recurrent layers of Taper. Their parameters are cells that tensors of Python share, so that a program
+//! sees and sets them by PyTorch's names.
+
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use taper::{
+    Tensor,
+    nn::{Gru, Lstm, Module, Rnn, RnnConfig},
+};
+
+use crate::{
+    args::Value,
+    cell::lock,
+    errors::{raise, wrong_value},
+    ops::PyGenerator,
+    tensor::{PyTensor, run},
+};
+
+/// A layer of one of the three kinds.
+enum Layer {
+    Rnn(Rnn),
+    Gru(Gru),
+    Lstm(Lstm),
+}
+
+impl Layer {
+    fn module(&self) -> &dyn Module {
+        match self {
+            Layer::Rnn(layer) => layer,
+            Layer::Gru(layer) => layer,
+            Layer::Lstm(layer) => layer,
+        }
+    }
+}
+
+/// A recurrent layer of Taper, for a class of Python.
+#[pyclass(frozen)]
+struct NativeRecurrent(Mutex<Layer>);
+
+#[pymethods]
+impl NativeRecurrent {
+    #[new]
+    #[allow(clippy::too_many_arguments)] // those of PyTorch
+    fn new(
+        kind: &str,
+        input_size: usize,
+        hidden_size: usize,
+        num_layers: usize,
+        bias: bool,
+        batch_first: bool,
+        dropout: f64,
+        bidirectional: bool,
+        proj_size: usize,
+    ) -> PyResult<NativeRecurrent> {
+        let config =
+            RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, proj_size, ..Default::default() };
+        let rng = PyGenerator::of(None, &taper::cpu());
+        let (input, hidden) = (input_size, hidden_size);
+        let layer = match kind {
+            "RNN_TANH" => Rnn::with_config(input, hidden, config, &rng).map(Layer::Rnn),
+            "RNN_RELU" => Rnn::with_relu(input, hidden, config, &rng).map(Layer::Rnn),
+            "GRU" => Gru::with_config(input, hidden, config, &rng).map(Layer::Gru),
+            "LSTM" => Lstm::with_config(input, hidden, config, &rng).map(Layer::Lstm),
+            _ => return Err(wrong_value(format!("Unrecognized RNN mode: {kind}"))),
+        };
+        Ok(NativeRecurrent(Mutex::new(layer.map_err(raise)?)))
+    }
+
+    /// The parameters by their names; the tensors share the layer's cells.
+    fn parameters(&self) -> Vec<(String, PyTensor)> {
+        let named = lock(&self.0).module().named_parameters();
+        named.into_iter().map(|(name, tensor)| (name, PyTensor::plain(tensor))).collect()
+    }
+
+    /// The outputs and the states after the last step; an LSTM has two.
+    fn forward(
+        &self,
+        py: Python<'_>,
+        input: Value,
+        states: Vec<Value>,
+        training: bool,
+    ) -> PyResult<Vec<PyTensor>> {
+        let states: Vec<Tensor> = states.into_iter().map(|state| state.0).collect();
+        let out = run(py, || {
+            let layer = lock(&self.0);
+            if training { layer.module().train() } else { layer.module().eval() }
+            Ok(match &*layer {
+                Layer::Rnn(layer) => {
+                    let (out, state) = layer.forward(&input.0, states.first())?;
+                    vec![out, state]
+                }
+                Layer::Gru(layer) => {
+                    let (out, state) = layer.forward(&input.0, states.first())?;
+                    vec![out, state]
+                }
+                Layer::Lstm(layer) => {
+                    let given = match &states[..] {
+                        [hidden, cell] => Some((hidden, cell)),
+                        _ => None,
+                    };
+                    let (out, (hidden, cell)) = layer.forward(&input.0, given)?;
+                    vec![out, hidden, cell]
+                }
+            })
+        })?;
+        Ok(out.into_iter().map(|tensor| PyTensor::new(tensor, "TransposeBackward0")).collect())
+    }
+}
+
+/// Adds the class of this file to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NativeRecurrent>()
+}

@@ -1,0 +1,525 @@
+//! `torch.Tensor`: a handle of a [cell](crate::cell), its properties, and the one place where operations run.
+
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex},
+};
+
+use pyo3::{prelude::*, types::PyTuple};
+use taper::{DType, Result, Scalar, Tensor};
+
+use crate::{
+    args::{Ints, Value},
+    cell::{Base, Place, lock},
+    device::{At, PyDevice},
+    dtype::{Kind, Number, PyDType},
+    errors::{panicked, raise, runtime, wrong_type, wrong_value},
+    view::Recipe,
+};
+
+thread_local! {
+    /// Whether this thread records gradients.
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+    /// The dtype of `torch.autocast` in this thread.
+    static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
+}
+
+/// Runs an operation without the interpreter's lock, and raises its error.
+pub(crate) fn run<R: Send>(py: Python<'_>, f: impl FnOnce() -> Result<R> + Send) -> PyResult<R> {
+    let (recording, autocast) = (RECORDING.get(), AUTOCAST.get());
+    let ran = py.detach(move || {
+        catch_unwind(AssertUnwindSafe(|| {
+            taper::autograd::set_grad_enabled(recording, || match autocast {
+                Some(dtype) => taper::autocast(dtype, f),
+                None => f(),
+            })
+        }))
+    });
+    match ran {
+        Ok(result) => result.map_err(raise),
+        Err(panic) => Err(panicked(panic.as_ref())),
+    }
+}
+
+/// Runs an operation whose result is a new tensor, with the name of its gradient.
+pub(crate) fn made(
+    py: Python<'_>,
+    name: &'static str,
+    f: impl FnOnce() -> Result<Tensor> + Send,
+) -> PyResult<PyTensor> {
+    Ok(PyTensor::new(run(py, f)?, name))
+}
+
+/// A tensor as Python has it.
+#[pyclass(name = "Tensor", module = "torch", subclass, dict, weakref, frozen)]
+pub(crate) struct PyTensor(Mutex<Place>);
+
+impl PyTensor {
+    pub(crate) fn new(value: Tensor, name: &'static str) -> PyTensor {
+        PyTensor::at(Place::new(value, name))
+    }
+
+    /// A tensor without history.
+    pub(crate) fn plain(value: Tensor) -> PyTensor {
+        PyTensor::new(value, "")
+    }
+
+    pub(crate) fn at(place: Place) -> PyTensor {
+        PyTensor(Mutex::new(place))
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        lock(&self.0).clone()
+    }
+
+    pub(crate) fn set_place(&self, place: Place) {
+        *lock(&self.0) = place;
+    }
+
+    /// The present value; a view whose base has changed is taken anew.
+    pub(crate) fn read(&self) -> PyResult<Tensor> {
+        lock(&self.0).read().map_err(raise)
+    }
+
+    pub(crate) fn base(&self) -> Arc<Base> {
+        lock(&self.0).base.clone()
+    }
+
+    /// A view of this tensor.
+    pub(crate) fn view_by(&self, recipe: Recipe, name: &'static str) -> PyResult<PyTensor> {
+        let viewed = lock(&self.0).viewed(recipe, name, RECORDING.get());
+        viewed.map(PyTensor::at).map_err(raise)
+    }
+
+    /// Sets what computations use in place of this value, which has a hook then.
+    pub(crate) fn hook(&self, hooked: Tensor) {
+        lock(&self.0).hook(hooked);
+    }
+
+    /// Replaces the value of this tensor, of its base and so of all views, as an operation in place does.
+    pub(crate) fn write(&self, py: Python<'_>, value: &Tensor, name: &'static str) -> PyResult<()> {
+        let place = self.place();
+        if RECORDING.get() && place.is_of_leaf() {
+            let what = if place.view.is_some() { "a view of a leaf" } else { "a leaf" };
+            return Err(runtime(format!(
+                "{what} Variable that requires grad is being used in an in-place operation."
+            )));
+        }
+        let value = value.clone();
+        run(py, move || place.write(&value, name))
+    }
+
+    /// The only element, as a number.
+    pub(crate) fn scalar(&self, py: Python<'_>) -> PyResult<Scalar> {
+        let value = self.read()?;
+        if value.numel() != 1 {
+            return Err(runtime(format!(
+                "a Tensor with {} elements cannot be converted to Scalar",
+                value.numel()
+            )));
+        }
+        let dtype = value.dtype();
+        let bytes = run(py, move || value.read_bytes())?;
+        let number = Scalar::from_bytes(dtype, &bytes).first().copied();
+        number.ok_or_else(|| runtime("nothing was read"))
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    /// `torch.Tensor(2, 3)` with sizes, or `torch.Tensor([1, 2])` with numbers, of the default dtype.
+    #[new]
+    #[pyo3(signature = (*args))]
+    fn new_of(args: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+        let dtype = PyDType(taper::default_dtype());
+        let first = if args.len() == 1 { Some(args.get_item(0)?) } else { None };
+        if let Some(data) = first.filter(|first| !first.is_instance_of::<pyo3::types::PyInt>()) {
+            let named = pyo3::types::PyDict::new(args.py());
+            named.set_item("dtype", dtype)?;
+            let made = args.py().import("taper")?.getattr("tensor")?.call((data,), Some(&named))?;
+            return Ok(PyTensor::at(made.cast::<PyTensor>()?.get().place()));
+        }
+        let sizes = if args.is_empty() { vec![0] } else { Ints(args.extract()?).sizes()? };
+        let made = Tensor::zeros(sizes, (dtype.0, &taper::cpu()));
+        made.map(PyTensor::plain).map_err(raise)
+    }
+
+    #[getter]
+    fn dtype(&self) -> PyResult<PyDType> {
+        Ok(PyDType(self.read()?.dtype()))
+    }
+
+    #[getter]
+    fn device(&self) -> PyResult<PyDevice> {
+        Ok(PyDevice::of(&self.read()?.device()))
+    }
+
+    #[getter]
+    fn ndim(&self) -> PyResult<usize> {
+        Ok(self.read()?.rank())
+    }
+
+    fn dim(&self) -> PyResult<usize> {
+        self.ndim()
+    }
+
+    fn numel(&self) -> PyResult<usize> {
+        Ok(self.read()?.numel())
+    }
+
+    /// The sizes as a tuple; the package makes a `Size` of it.
+    fn _sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.read()?.dims())
+    }
+
+    fn stride(&self) -> PyResult<Vec<isize>> {
+        let dims = self.read()?;
+        Ok(self.place().strided(dims.dims()).strides)
+    }
+
+    fn storage_offset(&self) -> PyResult<isize> {
+        let dims = self.read()?;
+        Ok(self.place().strided(dims.dims()).offset)
+    }
+
+    fn is_contiguous(&self) -> PyResult<bool> {
+        let value = self.read()?;
+        Ok(self.place().strided(value.dims()).is_contiguous(value.dims()))
+    }
+
+    fn is_floating_point(&self) -> PyResult<bool> {
+        Ok(self.read()?.dtype().is_float())
+    }
+
+    #[getter]
+    fn _version(&self) -> u64 {
+        self.base().version()
+    }
+
+    /// The number of this tensor's memory: views of one base have the same.
+    fn data_ptr(&self) -> usize {
+        Arc::as_ptr(&self.base()) as usize
+    }
+
+    #[getter]
+    fn _is_view(&self) -> bool {
+        self.place().view.is_some()
+    }
+
+    #[getter]
+    fn requires_grad(&self) -> PyResult<bool> {
+        Ok(self.read()?.is_tracked())
+    }
+
+    #[setter]
+    fn set_requires_grad(&self, required: bool) -> PyResult<()> {
+        self.require_grad(required)
+    }
+
+    #[getter]
+    fn is_leaf(&self) -> PyResult<bool> {
+        let value = self.read()?;
+        Ok(!value.is_tracked() || self.place().view.is_none() && self.base().own().is_leaf())
+    }
+
+    /// The name of the gradient function of a result that is recorded, such as `MulBackward0`.
+    #[getter]
+    fn _grad_name(&self) -> PyResult<Option<String>> {
+        let value = self.read()?;
+        if !value.is_tracked() || self.is_leaf()? {
+            return Ok(None);
+        }
+        let name = self.place().name();
+        Ok(Some(if name.is_empty() { format!("{}Backward0", value.op().grad_name()) } else { name.into() }))
+    }
+
+    #[getter]
+    fn grad(&self) -> Option<PyTensor> {
+        self.base().grad().map(|base| PyTensor::at(Place { base, view: None }))
+    }
+
+    #[setter]
+    fn set_grad(&self, grad: Option<PyRef<'_, PyTensor>>) -> PyResult<()> {
+        let Some(grad) = grad else {
+            self.base().set_grad(None);
+            return Ok(());
+        };
+        let (own, value) = (self.read()?, grad.read()?);
+        if own.dims() != value.dims() || own.dtype() != value.dtype() || own.device() != value.device() {
+            return Err(runtime(format!(
+                "assigned grad has data of a different size, dtype or device: {} {} on {} for {} {} on {}",
+                value.dtype(),
+                value.shape(),
+                value.device(),
+                own.dtype(),
+                own.shape(),
+                own.device()
+            )));
+        }
+        let place = grad.place();
+        let alone = place.view.is_none() && !Arc::ptr_eq(&place.base, &self.base()) && !value.is_cell();
+        let base = if alone { place.base } else { Base::new(value.detach(), "") };
+        self.base().set_grad(Some(base));
+        Ok(())
+    }
+
+    /// Makes this a leaf that needs a gradient, or no longer one.
+    fn require_grad(&self, required: bool) -> PyResult<()> {
+        let value = self.read()?;
+        if value.is_tracked() == required {
+            return Ok(());
+        }
+        if !self.is_leaf()? {
+            return Err(runtime(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a \
+                 subgraph that doesn't require differentiation use var_no_grad = var.detach().",
+            ));
+        }
+        if required && !value.dtype().is_float() {
+            return Err(runtime("only Tensors of floating point dtype can require gradients"));
+        }
+        if self.place().view.is_some() {
+            // A view that becomes a leaf begins a memory of its own.
+            self.set_place(Place::new(value, ""));
+        }
+        self.base().require_grad(required).map_err(raise)
+    }
+
+    /// Replaces the value, whatever it was: the setter of `data`.
+    fn _set_data(&self, py: Python<'_>, value: Value) -> PyResult<()> {
+        let place = self.place();
+        let value = value.0.detach();
+        if place.view.is_some() {
+            self.set_place(Place::new(value, ""));
+            return Ok(());
+        }
+        run(py, move || place.base.replace(&value, ""))
+    }
+
+    /// The end of an operation in place: the result becomes the value of this tensor, in its dtype.
+    fn _replace<'py>(slf: &Bound<'py, Self>, result: Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
+        let (own, tensor) = (slf.get().read()?, result.get());
+        let value = tensor.read()?;
+        if value.dims() != own.dims() {
+            return Err(runtime(format!(
+                "output with shape {:?} doesn't match the broadcast shape {:?}",
+                own.dims(),
+                value.dims()
+            )));
+        }
+        let (from, to) = (value.dtype(), own.dtype());
+        if category(from) > category(to) {
+            return Err(runtime(format!(
+                "result type {} can't be cast to the desired output type {}",
+                crate::print::type_name(from),
+                crate::print::type_name(to)
+            )));
+        }
+        let name = tensor.place().name();
+        let value = if from == to { value } else { run(slf.py(), move || value.to_dtype(to))? };
+        slf.get().write(slf.py(), &value, name)?;
+        Ok(slf.clone())
+    }
+
+    /// `copy_`: the values of another tensor, in this one's dtype and sizes and on its device.
+    #[pyo3(signature = (src, non_blocking = false))]
+    fn copy_<'py>(slf: &Bound<'py, Self>, src: Value, non_blocking: bool) -> PyResult<Bound<'py, Self>> {
+        let _ = non_blocking;
+        let own = slf.get().read()?;
+        let (dtype, device, dims) = (own.dtype(), own.device(), own.dims().to_vec());
+        let value = run(slf.py(), move || src.0.to(&device)?.to_dtype(dtype)?.expand(dims))?;
+        slf.get().write(slf.py(), &value, "CopyBackwards")?;
+        Ok(slf.clone())
+    }
+
+    /// `fill_` with a number, and `zero_`.
+    fn _fill<'py>(slf: &Bound<'py, Self>, value: crate::args::Plain) -> PyResult<Bound<'py, Self>> {
+        let own = slf.get().read()?;
+        let value = run(slf.py(), move || Ok(own.full_like(value.0)))?;
+        slf.get().write(slf.py(), &value, "FillBackward0")?;
+        Ok(slf.clone())
+    }
+
+    /// `set_`: this handle becomes one of the other tensor's memory.
+    fn set_<'py>(slf: &Bound<'py, Self>, source: PyRef<'py, PyTensor>) -> Bound<'py, Self> {
+        slf.get().set_place(source.place());
+        slf.clone()
+    }
+
+    fn detach(&self) -> PyResult<PyTensor> {
+        self.view_by(Recipe::Detach, "")
+    }
+
+    fn detach_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let value = slf.get().read()?.detach();
+        slf.get().set_place(Place::new(value, ""));
+        Ok(slf.clone())
+    }
+
+    fn contiguous(slf: &Bound<'_, Self>) -> PyResult<Py<PyTensor>> {
+        if slf.get().is_contiguous()? {
+            return Ok(slf.clone().unbind());
+        }
+        Py::new(slf.py(), slf.get().clone_value("CloneBackward0")?)
+    }
+
+    /// A copy, which no write to this one changes. Values never change, so it costs nothing.
+    #[pyo3(signature = (memory_format = None))]
+    fn clone(&self, memory_format: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+        let _ = memory_format;
+        self.clone_value("CloneBackward0")
+    }
+
+    /// The bytes of all elements in order.
+    fn _bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyBytes>> {
+        let value = self.read()?;
+        let bytes = run(py, move || value.read_bytes())?;
+        Ok(pyo3::types::PyBytes::new(py, &bytes))
+    }
+
+    fn item(&self, py: Python<'_>) -> PyResult<Number> {
+        self.scalar(py).map(Number)
+    }
+
+    /// All elements in order, as numbers.
+    fn _numbers(&self, py: Python<'_>) -> PyResult<Vec<Number>> {
+        let value = self.read()?;
+        let dtype = value.dtype();
+        let bytes = run(py, move || value.read_bytes())?;
+        Ok(Scalar::from_bytes(dtype, &bytes).into_iter().map(Number).collect())
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        let count = self.read()?.numel();
+        if count != 1 {
+            let what = if count == 0 { "no values" } else { "more than one value" };
+            return Err(runtime(format!("Boolean value of Tensor with {what} is ambiguous")));
+        }
+        Ok(self.scalar(py)?.as_bool())
+    }
+
+    fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(self.scalar(py)?.as_f64())
+    }
+
+    fn __int__(&self, py: Python<'_>) -> PyResult<Number> {
+        match self.scalar(py)? {
+            Scalar::Float(v) if !v.is_finite() => {
+                Err(wrong_value(format!("cannot convert float {v} to integer")))
+            }
+            Scalar::Float(v) => Ok(Number(Scalar::Int(v as i64))),
+            Scalar::Bool(v) => Ok(Number(Scalar::Int(i64::from(v)))),
+            number => Ok(Number(number)),
+        }
+    }
+
+    fn __index__(&self, py: Python<'_>) -> PyResult<Number> {
+        let value = self.read()?;
+        if value.numel() != 1 || value.dtype().is_float() {
+            return Err(wrong_type("only integer tensors of a single element can be converted to an index"));
+        }
+        match self.scalar(py)? {
+            Scalar::Bool(v) => Ok(Number(Scalar::Int(i64::from(v)))),
+            number => Ok(Number(number)),
+        }
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let value = self.read()?;
+        value.dims().first().copied().ok_or_else(|| wrong_type("len() of a 0-d tensor"))
+    }
+
+    /// Another device or dtype; the tensor itself if both are its own.
+    #[pyo3(signature = (device = None, dtype = None, copy = false))]
+    fn _to(
+        slf: &Bound<'_, Self>,
+        device: Option<At>,
+        dtype: Option<Kind>,
+        copy: bool,
+    ) -> PyResult<Py<PyTensor>> {
+        let value = slf.get().read()?;
+        let device = device.map_or_else(|| Ok(value.device()), |At(device)| device.open())?;
+        let mut dtype = dtype.map_or(value.dtype(), |Kind(dtype)| dtype);
+        // A device without 64-bit integers keeps them in 32 bits.
+        if dtype == DType::I64 && !device.supports(DType::I64) {
+            dtype = device.int_dtype();
+        }
+        if !copy && value.device() == device && value.dtype() == dtype {
+            return Ok(slf.clone().unbind());
+        }
+        let value = value.clone();
+        // The narrower form travels.
+        let moved = made(slf.py(), "ToCopyBackward0", move || {
+            if device.supports(value.dtype()) && value.dtype().size() <= dtype.size() {
+                value.to(&device)?.to_dtype(dtype)
+            } else {
+                value.to_dtype(dtype)?.to(&device)
+            }
+        })?;
+        if copy && Arc::ptr_eq(&moved.base(), &slf.get().base()) {
+            return Py::new(slf.py(), moved.clone_value("CloneBackward0")?);
+        }
+        Py::new(slf.py(), moved)
+    }
+
+    /// The text of `print`, with the options of `set_printoptions`.
+    fn _text(&self, py: Python<'_>, options: crate::print::Options) -> PyResult<String> {
+        let (grad, leaf) = (self._grad_name()?, self.is_leaf()?);
+        let value = self.read()?;
+        let state = match (value.is_tracked(), leaf, grad) {
+            (true, false, Some(name)) => Some(format!("grad_fn=<{name}>")),
+            (true, ..) => Some("requires_grad=True".to_string()),
+            (false, ..) => None,
+        };
+        let device = PyDevice::of(&value.device());
+        run(py, move || crate::print::text(&value, device, state, &options))
+    }
+}
+
+impl PyTensor {
+    /// The value in a cell of its own.
+    pub(crate) fn clone_value(&self, name: &'static str) -> PyResult<PyTensor> {
+        let value = self.read()?;
+        // A recorded clone is a node of its own, so that each has its own gradient.
+        let value = match RECORDING.get() && value.is_tracked() {
+            true => value.contiguous_copy(),
+            false => value.detach(),
+        };
+        Ok(PyTensor::new(value, name))
+    }
+}
+
+/// PyTorch's order of kinds: a result of a later kind cannot be written to a tensor of an earlier one.
+pub(crate) fn category(dtype: DType) -> u8 {
+    match dtype {
+        DType::Bool => 0,
+        dtype if dtype.is_int() => 1,
+        _ => 2,
+    }
+}
+
+/// Whether gradients are recorded in this thread.
+#[pyfunction]
+pub(crate) fn is_grad_enabled() -> bool {
+    RECORDING.get()
+}
+
+/// Sets whether gradients are recorded in this thread, and gives what it was.
+#[pyfunction]
+pub(crate) fn _set_grad_enabled(enabled: bool) -> bool {
+    RECORDING.replace(enabled)
+}
+
+/// Sets the dtype of `torch.autocast` in this thread, and gives what it was.
+#[pyfunction]
+#[pyo3(signature = (dtype))]
+pub(crate) fn _set_autocast(dtype: Option<Kind>) -> Option<PyDType> {
+    AUTOCAST.replace(dtype.map(|Kind(dtype)| dtype)).map(PyDType)
+}
+
+/// Sizes of a call, for the package.
+#[pyfunction]
+pub(crate) fn _ints(sizes: Ints) -> Vec<isize> {
+    sizes.0
+}
