@@ -7,10 +7,10 @@ use taper::Device;
 
 use crate::errors::{raise, runtime, wrong_type};
 
-/// The variable of the environment that names more GPUs than there are: `TAPER_CUDA_DEVICES=4` makes
+/// The variable of the environment that names more GPUs than there are: `TORCH_CUDA_DEVICES=4` makes
 /// `cuda:0` to `cuda:3`, of which those beyond the GPUs of this machine share them. Programs for several
 /// GPUs so run with one.
-const COUNT: &str = "TAPER_CUDA_DEVICES";
+const COUNT: &str = "TORCH_CUDA_DEVICES";
 
 /// A device by its name. `cuda` without a number is the current one, which is the first.
 #[pyclass(name = "device", module = "torch", frozen, eq, hash)]

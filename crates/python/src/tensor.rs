@@ -100,14 +100,18 @@ impl PyTensor {
     /// Replaces the value of this tensor, of its base and so of all views, as an operation in place does.
     pub(crate) fn write(&self, py: Python<'_>, value: &Tensor, name: &'static str) -> PyResult<()> {
         let place = self.place();
-        if RECORDING.get() && place.is_of_leaf() {
-            let what = if place.view.is_some() { "a view of a leaf" } else { "a leaf" };
-            return Err(runtime(format!(
-                "{what} Variable that requires grad is being used in an in-place operation."
-            )));
-        }
+        self.refuse_leaf(place.view.is_some())?;
         let value = value.clone();
         run(py, move || place.write(&value, name))
+    }
+
+    /// The error of a change in place of a leaf, or of a view of one, that no gradient would know of.
+    pub(crate) fn refuse_leaf(&self, is_view: bool) -> PyResult<()> {
+        if !RECORDING.get() || !self.place().is_of_leaf() {
+            return Ok(());
+        }
+        let what = if is_view { "a view of a leaf" } else { "a leaf" };
+        Err(runtime(format!("{what} Variable that requires grad is being used in an in-place operation.")))
     }
 
     /// The only element, as a number.

@@ -232,7 +232,7 @@ def __reversed__(self):
 @_method
 def to(self, *args, **kwargs):
     device, dtype = kwargs.get("device"), kwargs.get("dtype")
-    for arg in list(args) + [kwargs["other"]] * ("other" in kwargs):
+    for arg in (*args, kwargs.get("other")):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
         elif isinstance(arg, _taper.dtype) or arg in (float, int, bool):

@@ -171,6 +171,7 @@ impl PyTensor {
     }
 
     fn __setitem__(&self, py: Python<'_>, object: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.refuse_leaf(true)?;
         let x = self.read()?;
         let value = match value.extract::<Operand>() {
             Ok(value) => value,
