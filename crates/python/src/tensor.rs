@@ -177,9 +177,17 @@ impl PyTensor {
         PyTuple::new(py, self.read()?.dims())
     }
 
-    fn stride(&self) -> PyResult<Vec<isize>> {
-        let dims = self.read()?;
-        Ok(self.place().strided(dims.dims()).strides)
+    #[pyo3(signature = (dim = None))]
+    fn stride<'py>(&self, py: Python<'py>, dim: Option<isize>) -> PyResult<Bound<'py, PyAny>> {
+        let value = self.read()?;
+        let strides = self.place().strided(value.dims()).strides;
+        match dim {
+            Some(dim) => {
+                let stride = strides[crate::args::axis(dim, value.rank(), 0)?];
+                Ok(stride.into_pyobject(py)?.into_any())
+            }
+            None => Ok(PyTuple::new(py, strides)?.into_any()),
+        }
     }
 
     fn storage_offset(&self) -> PyResult<isize> {

@@ -481,4 +481,4 @@ class iinfo:
         self.max, self.min, _, _, self.bits = dtype._limits()
 
     def __repr__(self):
-        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
+        return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"

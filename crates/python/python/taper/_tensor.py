@@ -477,22 +477,7 @@ def _whole_or_dim(name, whole, along):
     setattr(Tensor, name, reduce)
 
 
-def _mean_all(self):
-    if not self.is_floating_point():
-        raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex "
-            f"dtype. Got: {_TYPE_NAMES.get(self.dtype, self.dtype)}"
-        )
-    return self._mean_all()
-
-
-def _mean_along(self, dim, keepdim, dtype):
-    if dtype is None and not self.is_floating_point():
-        return _mean_all(self)
-    return self._mean(dim, keepdim, dtype)
-
-
-_whole_or_dim("mean", _mean_all, _mean_along)
+_whole_or_dim("mean", Tensor._mean_all, Tensor._mean)
 _whole_or_dim("sum", Tensor._sum_all, Tensor.sum)
 
 

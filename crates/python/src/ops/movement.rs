@@ -500,7 +500,7 @@ pub(crate) fn _stack_by(py: Python<'_>, how: &str, tensors: &Bound<'_, PyAny>) -
 fn joinable(tensors: &Bound<'_, PyAny>, op: &str) -> PyResult<Vec<Tensor>> {
     let tensors = values(tensors)?;
     let Some(first) = tensors.first() else {
-        return Err(runtime(format!("{op}(): expected a non-empty list of Tensors")));
+        return Err(wrong_value(format!("{op}(): expected a non-empty list of Tensors")));
     };
     let dtype = tensors.iter().fold(first.dtype(), |dtype, tensor| dtype.promote(tensor.dtype()));
     tensors.iter().map(|tensor| built(tensor.to_dtype(dtype))).collect()

@@ -116,11 +116,17 @@ fn scaled(b: Tensor, alpha: Scalar) -> Tensor {
     if alpha.as_f64() == 1.0 { b } else { b.mul_scalar(alpha) }
 }
 
+/// The error of an operation that a dtype has not, for which PyTorch raises `NotImplementedError`.
+pub(super) fn refused(op: &'static str, x: &Tensor, hint: &str) -> taper::Error {
+    let device = x.device().name().to_string();
+    taper::Error::new(taper::ErrorKind::Unsupported { op, device, dtype: x.dtype(), hint: hint.into() })
+}
+
 fn no_bools(a: &Tensor, b: &Tensor) -> Result<()> {
     if a.dtype() == DType::Bool && b.dtype() == DType::Bool {
         let message = "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or \
                        `logical_xor()` operator instead.";
-        return Err(taper::Error::invalid("sub", message));
+        return Err(refused("sub", a, message));
     }
     Ok(())
 }
@@ -152,7 +158,7 @@ methods! {
         if x.dtype() == DType::Bool {
             let message = "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to \
                            invert a mask, use the `~` or `logical_not()` operator instead.";
-            return Err(taper::Error::invalid("neg", message));
+            return Err(refused("neg", &x, message));
         }
         Ok(x.neg())
     };

@@ -17,6 +17,15 @@ fn cast(x: &Tensor, dtype: Option<Kind>, usual: DType) -> Result<Tensor> {
     x.to_dtype(dtype.map_or(usual, |kind| kind.0))
 }
 
+/// Refuses integers without a dtype for the result.
+fn float_only(op: &'static str, x: &Tensor, dtype: Option<Kind>) -> Result<Option<Kind>> {
+    if dtype.is_none() && !x.dtype().is_float() {
+        let hint = "the input dtype must be either a floating point or complex dtype";
+        return Err(super::pointwise::refused(op, x, hint));
+    }
+    Ok(dtype)
+}
+
 /// The correction of a variance: `correction`, or `unbiased` as 1 or 0.
 fn correction(unbiased: Option<bool>, correction: Option<Plain>) -> f64 {
     match (correction, unbiased) {
@@ -34,12 +43,16 @@ methods! {
         cast(&x, dtype, sums(x.dtype()))?.nansum(axes(dim), keepdim)
     };
     _mean(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "MeanBackward1" => {
+        let dtype = float_only("mean", &x, dtype)?;
         cast(&x, dtype, x.dtype())?.mean_axis(axes(dim), keepdim)
     };
     nanmean(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "MeanBackward1" => {
         cast(&x, dtype, x.dtype())?.nanmean(axes(dim), keepdim)
     };
-    _mean_all(x) "MeanBackward0" => Ok(x.mean());
+    _mean_all(x) "MeanBackward0" => {
+        float_only("mean", &x, None)?;
+        Ok(x.mean())
+    };
     _sum_all(x) "SumBackward0" => x.to_dtype(sums(x.dtype()))?.sum_axis(.., false);
     prod(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "ProdBackward1" => {
         cast(&x, dtype, sums(x.dtype()))?.prod_axis(axes(dim), keepdim)
@@ -84,9 +97,13 @@ methods! {
     };
     dist(x, other: Value, p: f64 = 2.0) "DistBackward0" => x.dist(&other.0, p);
     renorm(x, p: f64, dim: isize, maxnorm: f64) "RenormBackward0" => x.renorm(p, dim, maxnorm);
-    bincount(x, weights: Option<Value> = None, minlength: usize = 0) "" => match weights {
-        Some(Value(weights)) => x.bincount_weighted(&weights, minlength),
-        None => x.bincount(minlength),
+    bincount(x, weights: Option<Value> = None, minlength: usize = 0) "" => {
+        let counts = match weights {
+            Some(Value(weights)) => x.bincount_weighted(&weights, None)?,
+            None => x.bincount(None)?,
+        };
+        let missing = minlength.saturating_sub(counts.numel());
+        if missing == 0 { Ok(counts) } else { counts.pad(&[(0, missing)], 0) }
     };
     histc(x, bins: usize = 100, min: f64 = 0.0, max: f64 = 0.0) "" => x.histc(bins, min, max);
     cov(x, correction: f64 = 1.0) "DivBackward0" => x.cov(correction);

@@ -173,13 +173,10 @@ impl PyTensor {
     fn __setitem__(&self, py: Python<'_>, object: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         self.refuse_leaf(true)?;
         let x = self.read()?;
-        let value = match value.extract::<Operand>() {
-            Ok(value) => value,
-            Err(_) => {
-                let tensor = py.import("taper")?.getattr("tensor")?.call1((value,))?;
-                tensor.extract().map_err(|_| wrong_type("can't assign this to a torch.Tensor"))?
-            }
-        };
+        let value = value.extract::<Operand>().map_err(|_| {
+            let (given, own) = (value.get_type(), crate::print::type_name(x.dtype()));
+            wrong_type(format!("can't assign a {given} to a torch.{own}Tensor"))
+        })?;
         let number = match &value {
             Operand::Number(_) => true,
             Operand::Tensor(tensor) => tensor.rank() == 0,

@@ -18,12 +18,13 @@ class _Statistics(Module):
     _ranks, _by_instance = (), False
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None,
-                 dtype=None):
+                 dtype=None, *, bias=True):
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         for name, make in (("weight", ones), ("bias", zeros)):
-            value = Parameter(make(num_features, device=device, dtype=dtype)) if affine else None
+            wanted = affine and (bias or name == "weight")
+            value = Parameter(make(num_features, device=device, dtype=dtype)) if wanted else None
             self.register_parameter(name, value)
         tracked = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None)
@@ -41,7 +42,8 @@ class _Statistics(Module):
         self.reset_running_stats()
         if self.affine:
             self.weight.data.fill_(1)
-            self.bias.data.zero_()
+            if self.bias is not None:
+                self.bias.data.zero_()
 
     def forward(self, input):
         if input.dim() not in self._ranks:
@@ -64,7 +66,7 @@ class _Statistics(Module):
     def extra_repr(self):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
@@ -115,7 +117,10 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class RMSNorm(Module):

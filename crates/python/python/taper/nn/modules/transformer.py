@@ -17,6 +17,10 @@ __all__ = [
 ]
 
 
+class NonDynamicallyQuantizableLinear(Linear):
+    """The projection of the heads, under the name that PyTorch prints."""
+
+
 class MultiheadAttention(Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False,
                  kdim=None, vdim=None, batch_first=False, device=None, dtype=None):
@@ -37,7 +41,7 @@ class MultiheadAttention(Module):
             self.k_proj_weight = Parameter(empty(embed_dim, self.kdim, **made))
             self.v_proj_weight = Parameter(empty(embed_dim, self.vdim, **made))
         self.register_parameter("in_proj_bias", Parameter(zeros(3 * embed_dim, **made)) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **made)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **made)
         for name, parameter in self._parameters.items():
             if name.endswith("weight"):
                 init.xavier_uniform_(parameter)
