@@ -1,8 +1,9 @@
 """Networks: modules, their parameters, and functions of them."""
 
-from . import functional, init, modules, utils
+from . import functional, init, modules, parallel, utils
 from .modules import *  # noqa: F403
 from .modules.module import Module
+from .parallel import DataParallel
 from .parameter import Buffer, Parameter, UninitializedParameter
 
-__all__ = [*modules.__all__, "Module", "Parameter", "Buffer", "UninitializedParameter", "functional", "init", "utils"]
+__all__ = [*modules.__all__, "Module", "Parameter", "Buffer", "UninitializedParameter", "functional", "init", "parallel", "utils", "DataParallel"]

@@ -36,13 +36,17 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self):
-        return len(self.data_source) if self._count is None else self._count
+        return len(self.data_source) if self._count is None else int(self._count)
 
     def __iter__(self):
         size, left = len(self.data_source), self.num_samples
         rng = _generator(self.generator)
         if self.replacement:
-            yield from _taper._random("randint", [left], [0, size], None, None, rng).tolist()
+            # Few at a time: a program may ask for more than it will ever read.
+            while left > 0:
+                count = min(left, 1024)
+                yield from _taper._random("randint", [count], [0, size], None, None, rng).tolist()
+                left -= count
             return
         while left > 0:
             order = rng._permutation(size)
