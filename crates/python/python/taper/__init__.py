@@ -55,6 +55,7 @@ from . import (  # noqa: E402
     jit,
     linalg,
     nn,
+    onnx,
     optim,
     random,
     special,

@@ -81,6 +81,9 @@ class StepLR(LRScheduler):
             return self._rates
         return [rate * self.gamma for rate in self._rates]
 
+    def _get_closed_form_lr(self):
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
 
 class MultiStepLR(LRScheduler):
     def __init__(self, optimizer, milestones, gamma=0.1, last_epoch=-1):
@@ -123,6 +126,9 @@ class ExponentialLR(LRScheduler):
 
     def get_lr(self):
         return self._rates if self.last_epoch == 0 else [rate * self.gamma for rate in self._rates]
+
+    def _get_closed_form_lr(self):
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
 class PolynomialLR(LRScheduler):
