@@ -58,6 +58,7 @@ from . import (  # noqa: E402
     onnx,
     optim,
     random,
+    serialization,
     special,
     testing,
     types,

@@ -482,3 +482,9 @@ class iinfo:
 
     def __repr__(self):
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
+
+
+# Functions of a table are found by their names, so that a module with one of them can be pickled.
+for _name, _value in list(globals().items()):
+    if "<locals>" in getattr(_value, "__qualname__", ""):
+        _value.__qualname__, _value.__module__ = _name, __name__

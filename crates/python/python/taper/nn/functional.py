@@ -248,3 +248,9 @@ def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale
 
 def one_hot(tensor, num_classes=-1):
     return tensor._one_hot(None if num_classes == -1 else num_classes)
+
+
+# Functions of a table are found by their names, so that a module with one of them can be pickled.
+for _name, _value in list(globals().items()):
+    if "<locals>" in getattr(_value, "__qualname__", ""):
+        _value.__qualname__, _value.__module__ = _name, __name__

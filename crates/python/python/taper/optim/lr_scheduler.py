@@ -12,7 +12,7 @@ class LRScheduler:
         self.optimizer, self.last_epoch = optimizer, last_epoch
         for group in optimizer.param_groups:
             if last_epoch == -1:
-                group["initial_lr"] = group["lr"]
+                group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise KeyError("param 'initial_lr' is not specified in param_groups when resuming an optimizer")
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]

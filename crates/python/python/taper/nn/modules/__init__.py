@@ -7,3 +7,6 @@ _TOPICS = (activation, container, conv, dropout, linear, loss, norm, pooling, rn
 __all__ = [name for topic in _TOPICS for name in topic.__all__]
 globals().update({name: getattr(topic, name) for topic in _TOPICS for name in topic.__all__})
 __all__.append("Module")
+
+# PyTorch has it among the activations.
+activation.MultiheadAttention = transformer.MultiheadAttention
