@@ -30,7 +30,8 @@ pub(crate) fn raise(error: Error) -> PyErr {
     if let Some(raised) = RAISED.with_borrow_mut(Option::take) {
         return raised;
     }
-    let message = error.to_string();
+    // Without the line of Rust: Python's traceback has the line of the program.
+    let message = error.kind().to_string();
     match error.kind() {
         ErrorKind::AxisOutOfRange { .. } | ErrorKind::IndexOutOfRange { .. } => PyIndexError::new_err(message),
         ErrorKind::Unsupported { .. } => PyNotImplementedError::new_err(message),
