@@ -46,6 +46,7 @@ from ._functions import *  # noqa: E402, F403
 from . import (  # noqa: E402
     _compat,
     amp,
+    array_api,
     autograd,
     backends,
     cuda,
