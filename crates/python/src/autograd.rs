@@ -146,32 +146,29 @@ impl HookSwitch {
 impl PyTensor {
     /// Calls a function with the gradient of this tensor when it is computed; a tensor that it returns takes
     /// the gradient's place.
-    fn _register_hook(&self, py: Python<'_>, hook: Py<PyAny>) -> PyResult<HookSwitch> {
+    fn _register_hook(&self, hook: Py<PyAny>) -> PyResult<HookSwitch> {
         let value = self.read()?;
         if !value.is_tracked() {
             return Err(runtime("cannot register a hook on a tensor that doesn't require gradient"));
         }
         let on = Arc::new(AtomicBool::new(true));
         let switch = HookSwitch(on.clone());
-        let hooked = run(py, move || {
-            value.register_hook(move |gradient| {
-                if !on.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                Python::attach(|py| {
-                    let given = PyTensor::new(gradient.clone(), "");
-                    let other = hook.call1(py, (given,))?;
-                    other.extract::<Option<Value>>(py).map(|value| value.map(|Value(tensor)| tensor))
-                })
-                .map_err(|error| keep("hook", error))
+        self.hook(Arc::new(move |gradient| {
+            if !on.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            Python::attach(|py| {
+                let given = PyTensor::new(gradient.clone(), "");
+                let other = hook.call1(py, (given,))?;
+                other.extract::<Option<Value>>(py).map(|value| value.map(|Value(tensor)| tensor))
             })
-        })?;
-        self.hook(hooked);
+            .map_err(|error| keep("hook", error))
+        }))?;
         Ok(switch)
     }
 
     /// Keeps the gradient of a result, so that `grad` shows it.
-    fn retain_grad(&self, py: Python<'_>) -> PyResult<()> {
+    fn retain_grad(&self) -> PyResult<()> {
         let value = self.read()?;
         if !value.is_tracked() {
             return Err(runtime("can't retain_grad on Tensor that has requires_grad=False"));
@@ -180,14 +177,10 @@ impl PyTensor {
             return Ok(());
         }
         let slot = self.base().retain();
-        let hooked = run(py, move || {
-            value.register_hook(move |gradient| {
-                *lock(&slot) = Some(gradient.clone());
-                Ok(None)
-            })
-        })?;
-        self.hook(hooked);
-        Ok(())
+        self.hook(Arc::new(move |gradient| {
+            *lock(&slot) = Some(gradient.clone());
+            Ok(None)
+        }))
     }
 }
 

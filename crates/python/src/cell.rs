@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use taper::{Result, Tensor};
+use taper::{Result, Tensor, autograd::TensorGrad};
 
 use crate::view::{self, Recipe, Strided};
 
@@ -12,6 +12,9 @@ use crate::view::{self, Recipe, Strided};
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// What a hook does with a gradient: another gradient may take its place.
+pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
 /// The value that all views of one memory share.
 pub(crate) struct Base(Mutex<Content>);
@@ -23,8 +26,10 @@ struct Content {
     version: u64,
     /// The name of the gradient function, as PyTorch prints it.
     name: &'static str,
-    /// What computations use in place of a leaf with hooks.
-    hooked: Option<Tensor>,
+    /// The hooks of a leaf, and what computations use in its place: a result that calls them, for a version
+    /// of the value.
+    hooks: Vec<Hook>,
+    hooked: Option<(Tensor, u64)>,
     /// The cell of this leaf's gradient, once a program has asked for it.
     grad: Option<Arc<Base>>,
     /// Where the gradient of a result goes, after `retain_grad`.
@@ -50,7 +55,7 @@ impl Content {
 
 impl Base {
     pub(crate) fn new(value: Tensor, name: &'static str) -> Arc<Base> {
-        let content = Content { value, version: 0, name, hooked: None, grad: None, retained: None, leaf: None };
+        let content = Content { value, version: 0, name, hooks: Vec::new(), hooked: None, grad: None, retained: None, leaf: None };
         Arc::new(Base(Mutex::new(content)))
     }
 
@@ -60,10 +65,21 @@ impl Base {
         content
     }
 
-    /// The value with its version.
-    pub(crate) fn read(&self) -> (Tensor, u64) {
-        let content = self.content();
-        (content.hooked.as_ref().unwrap_or(&content.value).clone(), content.version)
+    /// The value with its version. While gradients are recorded, a leaf with hooks is read through them.
+    pub(crate) fn read(&self, recorded: bool) -> (Tensor, u64) {
+        let mut content = self.content();
+        let version = content.version;
+        if content.hooks.is_empty() || !recorded || !content.value.is_tracked() {
+            return (content.value.clone(), version);
+        }
+        match &content.hooked {
+            Some((hooked, at)) if *at == version => (hooked.clone(), version),
+            _ => {
+                let hooked = hooked(&content.value, &content.hooks);
+                content.hooked = Some((hooked.clone(), version));
+                (hooked, version)
+            }
+        }
     }
 
     /// The value itself, also of a leaf with hooks.
@@ -125,13 +141,14 @@ impl Base {
         Ok(content.value.clone())
     }
 
-    /// Sets what computations use in place of this value.
-    pub(crate) fn hook(&self, hooked: Tensor) {
+    /// Adds a hook, which is called with the gradient of this value.
+    pub(crate) fn hook(&self, hook: Hook) {
         let mut content = self.content();
         if content.value.is_cell() {
-            content.hooked = Some(hooked);
+            content.hooks.push(hook);
+            content.hooked = None;
         } else {
-            content.value = hooked;
+            content.value = hooked(&content.value, &[hook]);
         }
         content.version += 1;
     }
@@ -182,6 +199,17 @@ impl Base {
     }
 }
 
+/// A result with the same values, which calls hooks with its gradient.
+fn hooked(value: &Tensor, hooks: &[Hook]) -> Tensor {
+    taper::enable_grad(|| {
+        hooks.iter().fold(value.clone(), |value, hook| {
+            let hook = hook.clone();
+            // Only a value that is not recorded refuses a hook, and it gets no gradient.
+            value.register_hook(move |gradient| hook(gradient)).unwrap_or(value)
+        })
+    })
+}
+
 /// A view of a base.
 #[derive(Clone)]
 pub(crate) struct View {
@@ -208,8 +236,8 @@ impl Place {
     }
 
     /// The present value.
-    pub(crate) fn read(&mut self) -> Result<Tensor> {
-        let (value, version) = self.base.read();
+    pub(crate) fn read(&mut self, recorded: bool) -> Result<Tensor> {
+        let (value, version) = self.base.read(recorded || self.view.is_some());
         let Some(view) = &mut self.view else { return Ok(value) };
         if let Some((taken, at)) = &view.taken
             && *at == version
@@ -243,7 +271,7 @@ impl Place {
 
     /// A view of this one by one more recipe.
     pub(crate) fn viewed(&mut self, recipe: Recipe, name: &'static str, recorded: bool) -> Result<Place> {
-        let value = self.read()?;
+        let value = self.read(recorded)?;
         let version = self.base.version();
         let taken = taper::autograd::set_grad_enabled(recorded, || recipe.take(&value))?;
         let strided = self.strided(value.dims()).after(&recipe, value.dims(), taken.dims());
@@ -254,13 +282,15 @@ impl Place {
         Ok(Place { base: self.base.clone(), view: Some(Box::new(view)) })
     }
 
-    /// Sets what computations use in place of this value, which has a hook then.
-    pub(crate) fn hook(&mut self, hooked: Tensor) {
+    /// Adds a hook, which is called with the gradient of this value.
+    pub(crate) fn hook(&mut self, hook: Hook) -> Result<()> {
+        let value = self.read(true)?;
         let version = self.base.version();
         match &mut self.view {
-            Some(view) => view.taken = Some((hooked, version)),
-            None => self.base.hook(hooked),
+            Some(view) => view.taken = Some((hooked(&value, &[hook]), version)),
+            None => self.base.hook(hook),
         }
+        Ok(())
     }
 
     pub(crate) fn strided(&self, dims: &[usize]) -> Strided {

@@ -126,8 +126,9 @@ impl PyDevice {
         format!("device(type='{}'{index})", self.r#type())
     }
 
-    fn __reduce__(&self, py: Python<'_>) -> (Py<PyAny>, (String,)) {
-        (py.get_type::<PyDevice>().into_any().unbind(), (self.text(),))
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, (String,))> {
+        let make = py.import("taper")?.getattr("_device_of_name")?;
+        Ok((make.unbind(), (self.text(),)))
     }
 }
 

@@ -11,7 +11,7 @@ use taper::{DType, Result, Scalar, Tensor};
 
 use crate::{
     args::{Ints, Value},
-    cell::{Base, Place, lock},
+    cell::{Base, Hook, Place, lock},
     device::{At, PyDevice},
     dtype::{Kind, Number, PyDType},
     errors::{panicked, raise, runtime, wrong_type, wrong_value},
@@ -79,7 +79,7 @@ impl PyTensor {
 
     /// The present value; a view whose base has changed is taken anew.
     pub(crate) fn read(&self) -> PyResult<Tensor> {
-        lock(&self.0).read().map_err(raise)
+        lock(&self.0).read(RECORDING.get()).map_err(raise)
     }
 
     pub(crate) fn base(&self) -> Arc<Base> {
@@ -92,9 +92,9 @@ impl PyTensor {
         viewed.map(PyTensor::at).map_err(raise)
     }
 
-    /// Sets what computations use in place of this value, which has a hook then.
-    pub(crate) fn hook(&self, hooked: Tensor) {
-        lock(&self.0).hook(hooked);
+    /// Adds a hook, which is called with the gradient of this tensor.
+    pub(crate) fn hook(&self, hook: Hook) -> PyResult<()> {
+        lock(&self.0).hook(hook).map_err(raise)
     }
 
     /// Replaces the value of this tensor, of its base and so of all views, as an operation in place does.

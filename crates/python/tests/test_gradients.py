@@ -179,3 +179,40 @@ def test_functional_gradients():
     gradient = taper.func.grad(lambda x: (x**3).sum())(taper.tensor([1.0, 2.0]))
     assert numpy.allclose(gradient.numpy(), [3, 12]) if not gradient.requires_grad else True
     assert gradient.tolist() == [3, 12]
+
+
+def test_a_hook_of_a_leaf_stays_when_the_leaf_changes():
+    x = taper.ones(2, requires_grad=True)
+    optimizer, seen = taper.optim.SGD([x], lr=1.0), []
+    x.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    for _ in range(2):
+        optimizer.zero_grad()
+        (x * x).sum().backward()
+        optimizer.step()
+    assert seen == [[2, 2], [-2, -2]]
+    with taper.no_grad():
+        x.copy_(taper.tensor([5.0, 5.0]))
+        assert (x * 1).tolist() == [5, 5]
+
+
+def test_dtypes_devices_and_tensors_are_pickled():
+    import pickle
+
+    for value in (taper.float16, taper.device("cuda", 1), taper.Size([2, 3])):
+        assert pickle.loads(pickle.dumps(value)) == value
+    x = taper.nn.Parameter(taper.tensor([1.0, 2.0]))
+    y = pickle.loads(pickle.dumps(x))
+    assert isinstance(y, taper.nn.Parameter) and y.requires_grad and y.tolist() == [1, 2]
+    z = pickle.loads(pickle.dumps(taper.tensor([True, False])))
+    assert z.dtype == taper.bool and z.tolist() == [True, False]
+
+
+def test_panics_and_errors_are_exceptions():
+    with pytest.raises(RuntimeError):
+        taper.ones(2) + taper.ones(3)
+    with pytest.raises(IndexError):
+        taper.ones(2).sum(3)
+    with pytest.raises(TypeError):
+        taper.exp("x")
+    with pytest.raises(TypeError):
+        taper.ones(2) + "x"

@@ -98,6 +98,10 @@ def _dtype_of_name(name):
     return dict(_taper._dtypes)[name]
 
 
+def _device_of_name(name):
+    return device(name)
+
+
 def set_default_tensor_type(kind):
     set_default_dtype({"DoubleTensor": float64, "HalfTensor": float16}.get(str(kind).split(".")[-1], float32))  # noqa: F405
 

@@ -81,6 +81,17 @@ def as_tensor(data, dtype=None, device=None):
 asarray = as_tensor
 
 
+def from_dlpack(ext_tensor, *, device=None, copy=None):
+    """A tensor with a copy of another library's data on the processor. numpy reads them."""
+    if isinstance(ext_tensor, Tensor):
+        return ext_tensor.clone() if copy else ext_tensor.to(device) if device else ext_tensor
+    if copy is False:
+        raise ValueError("from_dlpack: the data are copied")
+    import numpy
+
+    return _from_array(numpy.from_dlpack(ext_tensor), None, device)
+
+
 def scalar_tensor(value, *, dtype=None, device=None, requires_grad=False):
     return _taper._full([], value, dtype or _taper.get_default_dtype(), device, requires_grad)
 

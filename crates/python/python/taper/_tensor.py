@@ -332,6 +332,19 @@ def __array__(self, dtype=None, copy=None):
 
 
 @_method
+def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    """A capsule of a copy on the processor, which numpy makes."""
+    if copy is False:
+        raise BufferError("__dlpack__: the data are copied")
+    return self.detach().cpu().numpy().__dlpack__(max_version=max_version)
+
+
+@_method
+def __dlpack_device__(self):
+    return (1, 0)
+
+
+@_method
 def __complex__(self):
     return complex(self.item())
 

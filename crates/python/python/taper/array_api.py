@@ -65,6 +65,9 @@ def _binary(name, method=None):
     def function(x1, x2, /):
         if not isinstance(x1, Tensor):
             x1 = _f.full((), x1, dtype=_scalar_dtype(x1, x2), device=x2.device)
+        elif isinstance(x2, Tensor) and x1.dtype != x2.dtype:
+            # An array without axes counts as any other.
+            return _in_common(x1, x2, call)
         return call(x1, x2)
 
     function.__name__ = function.__qualname__ = name
@@ -164,7 +167,7 @@ def linspace(start, stop, /, num, *, dtype=None, device=None, endpoint=True):
 
 
 def meshgrid(*arrays, indexing="xy"):
-    return list(_f.meshgrid(*arrays, indexing=indexing))
+    return tuple(_f.meshgrid(*arrays, indexing=indexing))
 
 
 def tril(x, /, *, k=0):
@@ -175,6 +178,10 @@ def triu(x, /, *, k=0):
     return x.triu(k)
 
 
+def from_dlpack(x, /, *, device=None, copy=None):
+    return _f.from_dlpack(x, device=device, copy=copy)
+
+
 # Dtypes
 
 def astype(x, dtype, /, *, copy=True, device=None):
@@ -183,7 +190,7 @@ def astype(x, dtype, /, *, copy=True, device=None):
 
 
 def broadcast_arrays(*arrays):
-    return list(_f.broadcast_tensors(*arrays))
+    return tuple(_f.broadcast_tensors(*arrays))
 
 
 def broadcast_to(x, /, shape):
@@ -235,7 +242,7 @@ _KINDS = {
 
 def isdtype(dtype, kind):
     if isinstance(kind, tuple):
-        return any(isdtype(dtype, one) for one in kind)
+        return builtins.any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str):
         if kind not in _KINDS:
             raise ValueError(f"unknown kind of dtype: {kind}")
@@ -304,6 +311,8 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
 
 
 def where(condition, x1, x2, /):
+    if isinstance(x1, Tensor) and isinstance(x2, Tensor):
+        return _in_common(x1, x2, condition._where)
     return condition._where(x1, x2)
 
 
@@ -346,7 +355,7 @@ def stack(arrays, /, *, axis=0):
 def expand_dims(x, /, axis=0):
     axes = (axis,) if isinstance(axis, builtins.int) else axis
     rank = x.dim() + len(axes)
-    if any(not -rank <= one < rank for one in axes):
+    if builtins.any(not -rank <= one < rank for one in axes):
         raise IndexError(f"expand_dims: axis {axis} of {rank} axes")
     for one in sorted(one % rank for one in axes):
         x = x.unsqueeze(one)
@@ -380,7 +389,7 @@ def roll(x, /, shift, *, axis=None):
 
 def squeeze(x, /, axis):
     axes = (axis,) if isinstance(axis, builtins.int) else axis
-    if any(x.shape[one] != 1 for one in axes):
+    if builtins.any(x.shape[one] != 1 for one in axes):
         raise ValueError(f"squeeze: an axis of {axis} has another size than 1: {x.shape}")
     return x.squeeze(axis)
 
@@ -533,7 +542,11 @@ class _Info:
         return {name: _DTYPES[name] for name in _NAMES if kind is None or isdtype(_DTYPES[name], kind)}
 
     def devices(self):
-        return [_taper.device("cpu"), *(_taper.device("cuda", at) for at in range(_taper.cuda_device_count()))]
+        return (_taper.device("cpu"), *(_taper.device("cuda", at) for at in range(_taper.cuda_device_count())))
+
+
+from . import _array_linalg as linalg  # noqa: E402
+from . import fft  # noqa: E402, F401
 
 
 def __array_namespace_info__():

@@ -156,6 +156,12 @@ fn trimmed(value: Tensor, part: &Tensor) -> Result<Tensor> {
 impl PyTensor {
     fn __getitem__(slf: &Bound<'_, Self>, object: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
         let x = slf.get().read()?;
+        // A mask without axes is one along a new axis.
+        if let Ok(Item::Tensor(mask)) = item(object)
+            && mask.rank() == 0
+        {
+            return made(slf.py(), "IndexBackward0", move || x.unsqueeze(0)?.i(mask.to(&x.device())?.reshape([1])?));
+        }
         match brackets(object, &x)? {
             Brackets::Gathered(all) => made(slf.py(), "IndexBackward0", move || x.i(all)),
             Brackets::Plain(parts) => {
