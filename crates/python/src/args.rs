@@ -1,4 +1,4 @@
-//! Arguments as PyTorch takes them: tensors, numbers, axes and sizes, with few or many in brackets or without.
+//! Arguments as PyTorch takes them: tensors, numbers, axes and sizes, in brackets or without.
 
 use pyo3::{
     prelude::*,
@@ -130,7 +130,10 @@ impl Ints {
         match sizes[..] {
             [one] => Ok([one; D]),
             _ => sizes.try_into().map_err(|_| {
-                crate::errors::runtime(format!("{what} must be a number or have {D} of them, not {:?}", self.0))
+                crate::errors::runtime(format!(
+                    "{what} must be a number or have {D} of them, not {:?}",
+                    self.0
+                ))
             }),
         }
     }

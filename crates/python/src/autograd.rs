@@ -210,7 +210,9 @@ impl CustomOp for Custom {
         let found = Python::attach(|py| {
             let given = gradients
                 .iter()
-                .map(|gradient| gradient.clone().map(|value| Py::new(py, PyTensor::new(value, ""))).transpose())
+                .map(|gradient| {
+                    gradient.clone().map(|value| Py::new(py, PyTensor::new(value, ""))).transpose()
+                })
                 .collect::<PyResult<Vec<_>>>()?;
             let found = self.backward.call1(py, (PyTuple::new(py, given)?,))?;
             let found: Vec<Option<Value>> = found.extract(py)?;

@@ -13,7 +13,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a hook does with a gradient: another gradient may take its place.
+/// A function that sees a gradient, and may give another one in its place.
 pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
 /// The value that all views of one memory share.
@@ -55,7 +55,16 @@ impl Content {
 
 impl Base {
     pub(crate) fn new(value: Tensor, name: &'static str) -> Arc<Base> {
-        let content = Content { value, version: 0, name, hooks: Vec::new(), hooked: None, grad: None, retained: None, leaf: None };
+        let content = Content {
+            value,
+            version: 0,
+            name,
+            hooks: Vec::new(),
+            hooked: None,
+            grad: None,
+            retained: None,
+            leaf: None,
+        };
         Arc::new(Base(Mutex::new(content)))
     }
 

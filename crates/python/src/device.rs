@@ -1,4 +1,4 @@
-//! `torch.device`. `cpu` is the processor, and `cuda:0` the first GPU that Taper finds, whoever made it.
+//! `torch.device`. `cpu` is the processor, and `cuda:0` the first GPU that Taper finds, of any maker.
 
 use std::sync::{OnceLock, PoisonError, RwLock};
 
@@ -55,7 +55,9 @@ impl PyDevice {
         }
         let index = self.index.unwrap_or(0);
         match count() {
-            0 => Err(runtime("Found no GPU: Taper knows none on this machine, see taper.cuda.is_available()")),
+            0 => {
+                Err(runtime("Found no GPU: Taper knows none on this machine, see taper.cuda.is_available()"))
+            }
             there if index >= there => Err(runtime(format!(
                 "CUDA error: invalid device ordinal: there are {there} devices, and cuda:{index} is not one of them"
             ))),
@@ -169,7 +171,7 @@ fn default() -> PyDevice {
     *DEFAULT.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `taper.cuda` asks: the number of GPUs.
+/// The number of GPUs that `taper.cuda` names.
 #[pyfunction]
 pub(crate) fn cuda_device_count() -> usize {
     count()
@@ -194,7 +196,11 @@ pub(crate) fn memory_stats(device: At) -> PyResult<(u64, u64, u64)> {
 #[pyfunction]
 pub(crate) fn empty_cache(device: At, peak_only: bool) -> PyResult<()> {
     let device = device.0.open()?;
-    if peak_only { device.reset_peak() } else { device.empty_cache() }
+    if peak_only {
+        device.reset_peak()
+    } else {
+        device.empty_cache()
+    }
     Ok(())
 }
 

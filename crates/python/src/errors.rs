@@ -4,9 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 
 use pyo3::{
-    exceptions::{
-        PyIndexError, PyNotImplementedError, PyOSError, PyRuntimeError, PyTypeError, PyValueError,
-    },
+    exceptions::{PyIndexError, PyNotImplementedError, PyOSError, PyRuntimeError, PyTypeError, PyValueError},
     prelude::*,
 };
 use taper::{Error, ErrorKind};
@@ -33,7 +31,9 @@ pub(crate) fn raise(error: Error) -> PyErr {
     // Without the line of Rust: Python's traceback has the line of the program.
     let message = error.kind().to_string();
     match error.kind() {
-        ErrorKind::AxisOutOfRange { .. } | ErrorKind::IndexOutOfRange { .. } => PyIndexError::new_err(message),
+        ErrorKind::AxisOutOfRange { .. } | ErrorKind::IndexOutOfRange { .. } => {
+            PyIndexError::new_err(message)
+        }
         ErrorKind::Unsupported { .. } => PyNotImplementedError::new_err(message),
         ErrorKind::Io { .. } | ErrorKind::File { .. } => PyOSError::new_err(message),
         _ => PyRuntimeError::new_err(message),

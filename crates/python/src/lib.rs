@@ -1,6 +1,6 @@
 //! Taper from Python: the native module `taper._taper` under a package with PyTorch's names.
 //!
-//! `cell` and `view` hold what a program can change; `tensor` is the class, and runs operations; `ops` has
+//! `cell` and `view` hold what a program can change; `tensor` is the class; `run` runs operations; `ops` has
 //! the operations as tables; `autograd` and `optim` are gradients and their use. Whatever needs no number
 //! of a tensor (modules, loaders, schedules) is in Python, in `python/taper`.
 
@@ -15,6 +15,7 @@ mod optim;
 mod print;
 mod promote;
 mod recurrent;
+mod run;
 mod tensor;
 mod view;
 
@@ -43,8 +44,8 @@ fn _taper(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(device::synchronize, module)?)?;
     module.add_function(wrap_pyfunction!(device::set_default_device, module)?)?;
     module.add_function(wrap_pyfunction!(device::get_default_device, module)?)?;
-    module.add_function(wrap_pyfunction!(tensor::is_grad_enabled, module)?)?;
-    module.add_function(wrap_pyfunction!(tensor::_set_grad_enabled, module)?)?;
-    module.add_function(wrap_pyfunction!(tensor::_set_autocast, module)?)?;
+    module.add_function(wrap_pyfunction!(run::is_grad_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_set_grad_enabled, module)?)?;
+    module.add_function(wrap_pyfunction!(run::_set_autocast, module)?)?;
     module.add_function(wrap_pyfunction!(tensor::_ints, module)?)
 }

@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use taper::{
     Result, State, StateValue, Stateful, Tensor,
     optim::{
-        AdadeltaConfig, AdagradConfig, AdamConfig, AdamWConfig, AdamaxConfig, AsgdConfig, Lbfgs,
-        LbfgsConfig, LineSearch, LionConfig, NAdamConfig, Optimizer, ParamGroups, RAdamConfig, RmsPropConfig, RpropConfig, Setting, SgdConfig,
-        UpdateRule,
+        AdadeltaConfig, AdagradConfig, AdamConfig, AdamWConfig, AdamaxConfig, AsgdConfig, Lbfgs, LbfgsConfig,
+        LineSearch, LionConfig, NAdamConfig, Optimizer, ParamGroups, RAdamConfig, RmsPropConfig, RpropConfig,
+        Setting, SgdConfig, UpdateRule,
     },
 };
 
@@ -225,7 +225,11 @@ impl NativeLbfgs {
 
 /// Scales gradients so that their norm is at most a number, and gives the norm before.
 #[pyfunction]
-fn _clip_grad_norm(py: Python<'_>, parameters: Vec<PyRef<'_, PyTensor>>, max_norm: f64) -> PyResult<PyTensor> {
+fn _clip_grad_norm(
+    py: Python<'_>,
+    parameters: Vec<PyRef<'_, PyTensor>>,
+    max_norm: f64,
+) -> PyResult<PyTensor> {
     let cells = cells(&parameters)?;
     crate::tensor::made(py, "", move || Ok((*taper::optim::clip_grad_norm(&cells, max_norm)?).clone()))
 }

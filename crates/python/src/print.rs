@@ -6,7 +6,7 @@ use taper::{DType, Result, Scalar, Tensor};
 
 use crate::device::PyDevice;
 
-/// What `set_printoptions` sets.
+/// The settings of `set_printoptions`.
 #[derive(Clone, Copy, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Options {

@@ -53,8 +53,15 @@ impl NativeRecurrent {
         bidirectional: bool,
         proj_size: usize,
     ) -> PyResult<NativeRecurrent> {
-        let config =
-            RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, proj_size, ..Default::default() };
+        let config = RnnConfig {
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            ..Default::default()
+        };
         let rng = PyGenerator::of(None, &taper::cpu());
         let (input, hidden) = (input_size, hidden_size);
         let layer = match kind {
@@ -84,7 +91,11 @@ impl NativeRecurrent {
         let states: Vec<Tensor> = states.into_iter().map(|state| state.0).collect();
         let out = run(py, || {
             let layer = lock(&self.0);
-            if training { layer.module().train() } else { layer.module().eval() }
+            if training {
+                layer.module().train()
+            } else {
+                layer.module().eval()
+            }
             Ok(match &*layer {
                 Layer::Rnn(layer) => {
                     let (out, state) = layer.forward(&input.0, states.first())?;

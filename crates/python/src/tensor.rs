@@ -1,10 +1,6 @@
-//! `torch.Tensor`: a handle of a [cell](crate::cell), its properties, and the one place where operations run.
+//! `torch.Tensor`: a handle of a [cell](crate::cell), and its properties.
 
-use std::{
-    cell::Cell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use pyo3::{prelude::*, types::PyTuple};
 use taper::{DType, Result, Scalar, Tensor};
@@ -14,33 +10,12 @@ use crate::{
     cell::{Base, Hook, Place, lock},
     device::{At, PyDevice},
     dtype::{Kind, Number, PyDType},
-    errors::{panicked, raise, runtime, wrong_type, wrong_value},
+    errors::{raise, runtime, wrong_type, wrong_value},
+    run,
     view::Recipe,
 };
 
-thread_local! {
-    /// Whether this thread records gradients.
-    static RECORDING: Cell<bool> = const { Cell::new(true) };
-    /// The dtype of `torch.autocast` in this thread.
-    static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
-}
-
-/// Runs an operation without the interpreter's lock, and raises its error.
-pub(crate) fn run<R: Send>(py: Python<'_>, f: impl FnOnce() -> Result<R> + Send) -> PyResult<R> {
-    let (recording, autocast) = (RECORDING.get(), AUTOCAST.get());
-    let ran = py.detach(move || {
-        catch_unwind(AssertUnwindSafe(|| {
-            taper::autograd::set_grad_enabled(recording, || match autocast {
-                Some(dtype) => taper::autocast(dtype, f),
-                None => f(),
-            })
-        }))
-    });
-    match ran {
-        Ok(result) => result.map_err(raise),
-        Err(panic) => Err(panicked(panic.as_ref())),
-    }
-}
+pub(crate) use crate::run::run;
 
 /// Runs an operation whose result is a new tensor, with the name of its gradient.
 pub(crate) fn made(
@@ -79,7 +54,7 @@ impl PyTensor {
 
     /// The present value; a view whose base has changed is taken anew.
     pub(crate) fn read(&self) -> PyResult<Tensor> {
-        lock(&self.0).read(RECORDING.get()).map_err(raise)
+        lock(&self.0).read(run::is_recording()).map_err(raise)
     }
 
     pub(crate) fn base(&self) -> Arc<Base> {
@@ -88,7 +63,7 @@ impl PyTensor {
 
     /// A view of this tensor.
     pub(crate) fn view_by(&self, recipe: Recipe, name: &'static str) -> PyResult<PyTensor> {
-        let viewed = lock(&self.0).viewed(recipe, name, RECORDING.get());
+        let viewed = lock(&self.0).viewed(recipe, name, run::is_recording());
         viewed.map(PyTensor::at).map_err(raise)
     }
 
@@ -107,7 +82,7 @@ impl PyTensor {
 
     /// The error of a change in place of a leaf, or of a view of one, that no gradient would know of.
     pub(crate) fn refuse_leaf(&self, is_view: bool) -> PyResult<()> {
-        if !RECORDING.get() || !self.place().is_of_leaf() {
+        if !run::is_recording() || !self.place().is_of_leaf() {
             return Ok(());
         }
         let what = if is_view { "a view of a leaf" } else { "a leaf" };
@@ -494,7 +469,7 @@ impl PyTensor {
     pub(crate) fn clone_value(&self, name: &'static str) -> PyResult<PyTensor> {
         let value = self.read()?;
         // A recorded clone is a node of its own, so that each has its own gradient.
-        let value = match RECORDING.get() && value.is_tracked() {
+        let value = match run::is_recording() && value.is_tracked() {
             true => value.contiguous_copy(),
             false => value.detach(),
         };
@@ -509,25 +484,6 @@ pub(crate) fn category(dtype: DType) -> u8 {
         dtype if dtype.is_int() => 1,
         _ => 2,
     }
-}
-
-/// Whether gradients are recorded in this thread.
-#[pyfunction]
-pub(crate) fn is_grad_enabled() -> bool {
-    RECORDING.get()
-}
-
-/// Sets whether gradients are recorded in this thread, and gives what it was.
-#[pyfunction]
-pub(crate) fn _set_grad_enabled(enabled: bool) -> bool {
-    RECORDING.replace(enabled)
-}
-
-/// Sets the dtype of `torch.autocast` in this thread, and gives what it was.
-#[pyfunction]
-#[pyo3(signature = (dtype))]
-pub(crate) fn _set_autocast(dtype: Option<Kind>) -> Option<PyDType> {
-    AUTOCAST.replace(dtype.map(|Kind(dtype)| dtype)).map(PyDType)
 }
 
 /// Sizes of a call, for the package.

@@ -3,7 +3,7 @@
 
 use taper::{Error, Index, NewAxis, Result, StepBy, Tensor};
 
-/// What brackets name of one axis, with every number inside of the axis.
+/// A part of one axis that brackets name, with every number inside of the axis.
 #[derive(Clone, Debug)]
 pub(crate) enum Part {
     At(usize),
@@ -69,9 +69,7 @@ impl Recipe {
             Recipe::Index(parts) => {
                 base.index_put(parts.iter().map(Part::index).collect::<Vec<_>>(), value, false)
             }
-            Recipe::Diagonal(offset, first, second) => {
-                base.diagonal_scatter(value, *offset, *first, *second)
-            }
+            Recipe::Diagonal(offset, first, second) => base.diagonal_scatter(value, *offset, *first, *second),
             Recipe::Expand(_) if base.shape() == value.shape() => Ok(value.clone()),
             Recipe::Expand(_) | Recipe::Unfold(..) => Err(Error::invalid(
                 "unsupported operation",
@@ -131,7 +129,13 @@ impl Strided {
     pub(crate) fn is_contiguous(&self, dims: &[usize]) -> bool {
         let empty = dims.contains(&0);
         let plain = Strided::contiguous(dims).strides;
-        empty || self.strides.iter().zip(&plain).zip(dims).all(|((own, plain), &size)| size == 1 || own == plain)
+        empty
+            || self
+                .strides
+                .iter()
+                .zip(&plain)
+                .zip(dims)
+                .all(|((own, plain), &size)| size == 1 || own == plain)
     }
 
     /// The strides of the same memory with other sizes, or `None` if no strides say it.
@@ -177,9 +181,9 @@ impl Strided {
             Recipe::Permute(order) => {
                 Strided { strides: order.iter().map(|&axis| own[axis]).collect(), offset }
             }
-            Recipe::Reshape(_) => self
-                .reshaped(from, to)
-                .unwrap_or_else(|| Strided { offset, ..Strided::contiguous(to) }),
+            Recipe::Reshape(_) => {
+                self.reshaped(from, to).unwrap_or_else(|| Strided { offset, ..Strided::contiguous(to) })
+            }
             Recipe::Index(parts) => self.indexed(parts),
             Recipe::Expand(_) => {
                 let new = to.len() - from.len();

@@ -17,7 +17,7 @@ def expressions():
 
 
 def printed(expression, torch):
-    """What a program prints for an expression; statements before it end with semicolons."""
+    """The text that a program prints for an expression; statements before it end with semicolons."""
     *statements, last = expression.split("; ")
     names = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional}
     names["x"] = torch.arange(12, dtype=torch.float32).reshape(3, 4) / 4 - 1

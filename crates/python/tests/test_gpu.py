@@ -9,7 +9,7 @@ from conftest import needs_gpu
 from record import expressions
 
 pytestmark = needs_gpu
-#: What only a processor does, or what is random.
+#: Expressions that only a processor has, and random ones.
 LEFT_OUT = ("rand", "numpy", "nn.", "histc", "nextafter", "device", "unfold(x")
 
 

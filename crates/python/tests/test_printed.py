@@ -1,4 +1,4 @@
-"""What Taper prints is what PyTorch 2.15 prints, for the expressions that ``record.py`` has recorded."""
+"""Taper prints the same text as PyTorch 2.15 for the expressions that ``record.py`` has recorded."""
 
 import json
 import pathlib

@@ -1,5 +1,5 @@
-"""What a tensor does beyond the native class: names that PyTorch has for the same thing, operations in
-place, numbers of numpy, and printing. No number is computed here."""
+"""Methods of tensors beyond the native class: other names of PyTorch for the same thing, operations in
+place, arrays of numpy, and printing. No number is computed here."""
 
 import copy
 

@@ -521,10 +521,10 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     return x.diff(n, axis, prepend, append)
 
 
-# What there is
+# Capabilities
 
 class _Info:
-    """What this namespace has."""
+    """The dtypes, devices and limits of this namespace."""
 
     def capabilities(self):
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}

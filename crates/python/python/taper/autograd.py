@@ -119,7 +119,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
 
 
 class _Context:
-    """What ``forward`` leaves for ``backward``."""
+    """The values that ``forward`` leaves for ``backward``."""
 
     def __init__(self, needs):
         self.needs_input_grad, self._saved, self._not_differentiable = needs, (), ()

@@ -1,4 +1,4 @@
-"""What programs ask and set about PyTorch's backends."""
+"""Settings of PyTorch's backends that programs ask for and set."""
 
 import sys
 import types

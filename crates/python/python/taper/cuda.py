@@ -1,4 +1,4 @@
-"""``taper.cuda``: the GPUs that Taper finds, whoever made them. ``cuda:0`` is the first."""
+"""``taper.cuda``: the GPUs that Taper finds, of any maker. ``cuda:0`` is the first."""
 
 import contextlib
 
@@ -37,7 +37,7 @@ def get_device_name(device=None):
 
 
 class _Properties:
-    """What is known about a GPU."""
+    """The properties of a GPU."""
 
     def __init__(self, name, memory):
         self.name, self.total_memory = name, memory or 0

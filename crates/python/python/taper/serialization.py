@@ -33,7 +33,7 @@ class _Unpickler(pickle.Unpickler):
 _PLAIN = {("builtins", name) for name in ("set", "frozenset", "complex", "slice", "range", "bytearray")}
 
 
-#: What a program has said it trusts.
+#: The classes and functions that a program trusts.
 _SAFE = set()
 
 

@@ -146,7 +146,9 @@ impl Nested {
             None => self.sizes.push(len),
             Some(&size) if size == len => {}
             Some(&size) => {
-                return Err(wrong_value(format!("expected sequence of length {size} at dim {depth} (got {len})")));
+                return Err(wrong_value(format!(
+                    "expected sequence of length {size} at dim {depth} (got {len})"
+                )));
             }
         }
         for item in object.try_iter()? {
@@ -158,11 +160,13 @@ impl Nested {
     fn number(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         if depth != self.sizes.len() || object.is_instance_of::<pyo3::types::PyString>() {
             let of = object.get_type();
-            return Err(wrong_type(format!("not a sequence of numbers, or a ragged one: {of} at dim {depth}")));
+            return Err(wrong_type(format!(
+                "not a sequence of numbers, or a ragged one: {of} at dim {depth}"
+            )));
         }
-        let Plain(number) = object.extract().map_err(|_| {
-            wrong_type(format!("new(): invalid data type '{}'", object.get_type()))
-        })?;
+        let Plain(number) = object
+            .extract()
+            .map_err(|_| wrong_type(format!("new(): invalid data type '{}'", object.get_type())))?;
         match number {
             Scalar::Float(_) => self.has_floats = true,
             Scalar::Int(_) | Scalar::Unsigned(_) => self.has_integers = true,

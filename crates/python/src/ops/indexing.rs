@@ -105,7 +105,12 @@ impl PyTensor {
         }
         let rows = rows.read()?;
         let columns = (0..rank.max(1))
-            .map(|axis| made(py, "", { let rows = rows.clone(); move || rows.select(1, axis) }))
+            .map(|axis| {
+                made(py, "", {
+                    let rows = rows.clone();
+                    move || rows.select(1, axis)
+                })
+            })
             .collect::<PyResult<Vec<_>>>()?;
         Ok(pyo3::types::PyTuple::new(py, columns)?.into_any().unbind())
     }
@@ -151,8 +156,5 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions(module)?;
     module.add_function(wrap_pyfunction!(_result_type, module)?)?;
     module.add_function(wrap_pyfunction!(_broadcast_shapes, module)?)?;
-    module.add_function(wrap_pyfunction!(unravel_index, module)?)?;
-    module.add_function(wrap_pyfunction!(super::movement::cat, module)?)?;
-    module.add_function(wrap_pyfunction!(super::movement::stack, module)?)?;
-    module.add_function(wrap_pyfunction!(super::movement::_stack_by, module)?)
+    module.add_function(wrap_pyfunction!(unravel_index, module)?)
 }

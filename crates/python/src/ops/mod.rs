@@ -5,6 +5,7 @@
 mod activation;
 mod create;
 mod indexing;
+mod join;
 mod linalg;
 mod loss;
 mod movement;
@@ -65,6 +66,7 @@ pub(crate) use functions;
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     create::register(module)?;
     indexing::register(module)?;
+    join::register(module)?;
     linalg::register(module)?;
     loss::register(module)?;
     nn::register(module)?;

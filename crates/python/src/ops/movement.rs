@@ -1,12 +1,12 @@
 //! Views and other movements of elements.
 
 use pyo3::{prelude::*, types::PyTuple};
-use taper::{Result, Tensor};
+use taper::Tensor;
 
 use super::methods;
 use crate::{
     args::{Ints, axis, built, values},
-    errors::{runtime, wrong_value},
+    errors::runtime,
     tensor::{PyTensor, made, run},
     view::{Part, Recipe},
 };
@@ -173,9 +173,7 @@ impl PyTensor {
     fn squeeze(&self, dim: Option<Ints>) -> PyResult<PyTensor> {
         let x = self.read()?;
         let among = match dim {
-            Some(dims) => {
-                dims.0.iter().map(|&dim| axis(dim, x.rank(), 0)).collect::<PyResult<Vec<_>>>()?
-            }
+            Some(dims) => dims.0.iter().map(|&dim| axis(dim, x.rank(), 0)).collect::<PyResult<Vec<_>>>()?,
             None => (0..x.rank()).collect(),
         };
         let kept = x.dims().iter().enumerate().filter(|(axis, size)| **size != 1 || !among.contains(axis));
@@ -267,7 +265,9 @@ impl PyTensor {
         let size = x.dims()[at];
         let first = if start < 0 { start + size as isize } else { start };
         if first < 0 || first as usize + length > size {
-            return Err(runtime(format!("start ({start}) + length ({length}) exceeds dimension size ({size}).")));
+            return Err(runtime(format!(
+                "start ({start}) + length ({length}) exceeds dimension size ({size})."
+            )));
         }
         self.part(at, Part::Slice { start: first as usize, len: length, step: 1 }, "SliceBackward0")
     }
@@ -460,48 +460,4 @@ methods! {
     };
     diagflat(x, offset: isize = 0) "DiagEmbedBackward0" => x.diagflat(offset);
     trace(x) "TraceBackward0" => x.trace();
-}
-
-/// Joins tensors along an axis, in the dtype of all of them.
-#[pyfunction]
-#[pyo3(signature = (tensors, dim = 0))]
-pub(crate) fn cat(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: isize) -> PyResult<PyTensor> {
-    let tensors = joinable(tensors, "torch.cat")?;
-    // As PyTorch: empty tensors of one axis are left out.
-    let counts = |tensor: &&Tensor| tensor.dims() != [0];
-    let kept: Vec<Tensor> = tensors.iter().filter(counts).cloned().collect();
-    made(py, "CatBackward0", move || Tensor::concat(if kept.is_empty() { &tensors } else { &kept }, dim))
-}
-
-/// Joins tensors of the same sizes along a new axis.
-#[pyfunction]
-#[pyo3(signature = (tensors, dim = 0))]
-pub(crate) fn stack(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: isize) -> PyResult<PyTensor> {
-    let tensors = joinable(tensors, "stack")?;
-    made(py, "StackBackward0", move || Tensor::stack(&tensors, dim))
-}
-
-/// Joins tensors by rows, columns, depth or as columns.
-#[pyfunction]
-pub(crate) fn _stack_by(py: Python<'_>, how: &str, tensors: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-    let tensors = joinable(tensors, how)?;
-    let join: fn(&[Tensor]) -> Result<Tensor> = match how {
-        "hstack" => Tensor::hstack,
-        "vstack" => Tensor::vstack,
-        "dstack" => Tensor::dstack,
-        "column_stack" => Tensor::column_stack,
-        "block_diag" => Tensor::block_diag,
-        "cartesian_prod" => Tensor::cartesian_prod,
-        _ => return Err(wrong_value(format!("{how} is no way to join tensors"))),
-    };
-    made(py, "CatBackward0", move || join(&tensors))
-}
-
-fn joinable(tensors: &Bound<'_, PyAny>, op: &str) -> PyResult<Vec<Tensor>> {
-    let tensors = values(tensors)?;
-    let Some(first) = tensors.first() else {
-        return Err(wrong_value(format!("{op}(): expected a non-empty list of Tensors")));
-    };
-    let dtype = tensors.iter().fold(first.dtype(), |dtype, tensor| dtype.promote(tensor.dtype()));
-    tensors.iter().map(|tensor| built(tensor.to_dtype(dtype))).collect()
 }

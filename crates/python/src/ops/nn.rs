@@ -154,7 +154,11 @@ fn convolved<const D: usize>(
     let padding = match padding.extract::<String>() {
         Ok(text) if text == "same" => ConvPadding::Same,
         Ok(text) if text == "valid" => ConvPadding::Each([(0, 0); D]),
-        Ok(text) => return Err(runtime(format!("Invalid padding string {text:?}, should be one of 'valid', 'same'"))),
+        Ok(text) => {
+            return Err(runtime(format!(
+                "Invalid padding string {text:?}, should be one of 'valid', 'same'"
+            )));
+        }
         Err(_) => ConvPadding::Each(padding.extract::<Ints>()?.window::<D>("padding")?.map(|n| (n, n))),
     };
     let (stride, dilation) = (stride.window::<D>("stride")?, dilation.window::<D>("dilation")?);

@@ -43,7 +43,9 @@ macro_rules! pooled {
     ($py:ident, $kind:ident, $x:ident, $given:ident, $d:literal, $max:ident, $avg:ident) => {{
         let (window, options) = $given.options::<$d>()?;
         match $kind {
-            "max" => Ok(vec![made($py, "MaxPoolWithIndicesBackward0", move || f::$max(&$x, window, options))?]),
+            "max" => {
+                Ok(vec![made($py, "MaxPoolWithIndicesBackward0", move || f::$max(&$x, window, options))?])
+            }
             "avg" => Ok(vec![made($py, "AvgPoolBackward0", move || f::$avg(&$x, window, options))?]),
             "max_with_indices" => {
                 let (values, places) = run($py, move || f::max_pool_with_indices(&$x, window, options))?;
@@ -83,12 +85,7 @@ fn _pool(
 
 /// A pooling to a size; a missing size keeps that of the input.
 #[pyfunction]
-fn _adaptive_pool(
-    py: Python<'_>,
-    kind: &str,
-    input: Value,
-    size: Vec<Option<usize>>,
-) -> PyResult<PyTensor> {
+fn _adaptive_pool(py: Python<'_>, kind: &str, input: Value, size: Vec<Option<usize>>) -> PyResult<PyTensor> {
     let x = input.0;
     let own = x.dims().iter().skip(x.rank().saturating_sub(size.len()));
     let sizes: Vec<usize> = size.iter().zip(own).map(|(size, &own)| size.unwrap_or(own)).collect();

@@ -14,7 +14,8 @@ use crate::{
     tensor::{PyTensor, made},
 };
 
-/// The generator of calls that name none, on the processor; for other devices there is one each, seeded alike.
+/// The generators of calls that name none: that of the processor, and one for each other device, seeded
+/// alike.
 static DEFAULT: LazyLock<Mutex<Vec<Generator>>> = LazyLock::new(|| {
     let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = time.map_or(0, |time| time.as_nanos() as u64);

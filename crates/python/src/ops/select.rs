@@ -160,7 +160,9 @@ impl PyTensor {
         if let Ok(Item::Tensor(mask)) = item(object)
             && mask.rank() == 0
         {
-            return made(slf.py(), "IndexBackward0", move || x.unsqueeze(0)?.i(mask.to(&x.device())?.reshape([1])?));
+            return made(slf.py(), "IndexBackward0", move || {
+                x.unsqueeze(0)?.i(mask.to(&x.device())?.reshape([1])?)
+            });
         }
         match brackets(object, &x)? {
             Brackets::Gathered(all) => made(slf.py(), "IndexBackward0", move || x.i(all)),
@@ -176,7 +178,12 @@ impl PyTensor {
         }
     }
 
-    fn __setitem__(&self, py: Python<'_>, object: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn __setitem__(
+        &self,
+        py: Python<'_>,
+        object: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         self.refuse_leaf(true)?;
         let x = self.read()?;
         let value = value.extract::<Operand>().map_err(|_| {
@@ -213,10 +220,11 @@ impl PyTensor {
                 },
             }
         });
-        let next = next.map_err(|error| match error.is_instance_of::<pyo3::exceptions::PyIndexError>(py) {
-            true => error,
-            false => runtime(format!("shape mismatch: {error}")),
-        })?;
+        let next =
+            next.map_err(|error| match error.is_instance_of::<pyo3::exceptions::PyIndexError>(py) {
+                true => error,
+                false => runtime(format!("shape mismatch: {error}")),
+            })?;
         self.write(py, &next, "CopySlices")
     }
 

@@ -32,8 +32,6 @@ _TABLE = (
     ("GLU", {"dim": -1}, F.glu),
     ("Threshold", {"threshold": None, "value": None, "inplace": False}, F.threshold),
 )
-#: What PyTorch leaves out of ``repr``.
-_UNSAID = {"inplace": False, "approximate": None}
 
 
 def _activation(name, settings, function):

@@ -213,7 +213,7 @@ class Module:
 
     register_module = add_module
 
-    # What a module has
+    # The members of a module
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
         memo = set() if memo is None else memo

@@ -1,0 +1,63 @@
+//! The one place where operations run: without the interpreter's lock, in the modes of the thread, and with
+//! errors and panics as exceptions.
+
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use pyo3::prelude::*;
+use taper::{DType, Result};
+
+use crate::{
+    dtype::{Kind, PyDType},
+    errors::{panicked, raise},
+};
+
+thread_local! {
+    /// Whether this thread records gradients.
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+    /// The dtype of `torch.autocast` in this thread.
+    static AUTOCAST: Cell<Option<DType>> = const { Cell::new(None) };
+}
+
+/// Runs an operation without the interpreter's lock, and raises its error.
+pub(crate) fn run<R: Send>(py: Python<'_>, f: impl FnOnce() -> Result<R> + Send) -> PyResult<R> {
+    let (recording, autocast) = (RECORDING.get(), AUTOCAST.get());
+    let ran = py.detach(move || {
+        catch_unwind(AssertUnwindSafe(|| {
+            taper::autograd::set_grad_enabled(recording, || match autocast {
+                Some(dtype) => taper::autocast(dtype, f),
+                None => f(),
+            })
+        }))
+    });
+    match ran {
+        Ok(result) => result.map_err(raise),
+        Err(panic) => Err(panicked(panic.as_ref())),
+    }
+}
+
+/// Whether this thread records gradients.
+pub(crate) fn is_recording() -> bool {
+    RECORDING.get()
+}
+
+/// Whether gradients are recorded in this thread.
+#[pyfunction]
+pub(crate) fn is_grad_enabled() -> bool {
+    RECORDING.get()
+}
+
+/// Sets whether gradients are recorded in this thread, and gives what it was.
+#[pyfunction]
+pub(crate) fn _set_grad_enabled(enabled: bool) -> bool {
+    RECORDING.replace(enabled)
+}
+
+/// Sets the dtype of `torch.autocast` in this thread, and gives what it was.
+#[pyfunction]
+#[pyo3(signature = (dtype))]
+pub(crate) fn _set_autocast(dtype: Option<Kind>) -> Option<PyDType> {
+    AUTOCAST.replace(dtype.map(|Kind(dtype)| dtype)).map(PyDType)
+}
