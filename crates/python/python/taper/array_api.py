@@ -40,7 +40,7 @@ def _unary(name, method=None):
 
 for _n in (
     "abs acos acosh asin asinh atan atanh cos cosh exp expm1 isfinite isinf isnan log log1p log2 log10 logical_not "
-    "negative positive reciprocal round sign signbit sin sinh square sqrt tan tanh"
+    "negative positive reciprocal round signbit sin sinh square sqrt tan tanh"
 ).split():
     globals()[_n] = _unary(_n)
 bitwise_invert = _unary("bitwise_invert", "bitwise_not")
@@ -81,13 +81,30 @@ def _scalar_dtype(scalar, other):
 for _n, _m in {
     "add": "add", "atan2": "atan2", "bitwise_and": "bitwise_and", "bitwise_left_shift": "bitwise_left_shift",
     "bitwise_or": "bitwise_or", "bitwise_right_shift": "bitwise_right_shift", "bitwise_xor": "bitwise_xor",
-    "copysign": "copysign", "divide": "div", "equal": "eq", "floor_divide": "floor_divide", "greater": "gt",
+    "copysign": "copysign", "divide": "div", "equal": "eq", "_floor_divide": "floor_divide", "greater": "gt",
     "greater_equal": "ge", "hypot": "hypot", "less": "lt", "less_equal": "le", "logaddexp": "logaddexp",
     "logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor", "maximum": "maximum",
     "minimum": "minimum", "multiply": "mul", "nextafter": "nextafter", "not_equal": "ne", "pow": "pow",
-    "remainder": "remainder", "subtract": "sub",
+    "_remainder": "remainder", "subtract": "sub",
 }.items():
     globals()[_n] = _binary(_n, _m)
+
+
+def sign(x, /):
+    found = x.sign()
+    return x.isnan()._where(x, found) if x.is_floating_point() else found
+
+
+def floor_divide(x1, x2, /):
+    if _kind(result_type(x1, x2)) == "integral":
+        return _floor_divide(x1, x2)
+    return divide(x1, x2).floor()
+
+
+def remainder(x1, x2, /):
+    found = _remainder(x1, x2)
+    # A result of zero has the sign of the divisor.
+    return found.eq(0)._where(found.copysign(x2), found) if found.is_floating_point() else found
 
 
 def clip(x, /, min=None, max=None):
@@ -336,6 +353,8 @@ def tensordot(x1, x2, /, *, axes=2):
 
 
 def vecdot(x1, x2, /, *, axis=-1):
+    if x1.shape[axis] != x2.shape[axis]:
+        raise ValueError(f"vecdot: axis {axis} has sizes {x1.shape[axis]} and {x2.shape[axis]}")
     return _in_common(x1, x2, lambda a, b: a._vecdot(b, axis))
 
 
@@ -456,43 +475,55 @@ def _sum_dtype(dtype):
 
 
 def sum(x, /, *, axis=None, dtype=None, keepdims=False):
-    return x.sum(_all_axes(x, axis), keepdims, dtype=dtype or _sum_dtype(x.dtype))
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.sum(axis, keepdims, dtype=dtype or _sum_dtype(x.dtype))
 
 
 def prod(x, /, *, axis=None, dtype=None, keepdims=False):
-    return x.prod(_all_axes(x, axis), keepdims, dtype or _sum_dtype(x.dtype))
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.prod(axis, keepdims, dtype or _sum_dtype(x.dtype))
 
 
-def _all_axes(x, axis):
-    return list(range(x.dim())) if axis is None else axis
+def _reducing(x, axis, keepdims):
+    """The axes of a reduction: ``None`` means all, and an empty tuple none, which is a new axis of size 1."""
+    if isinstance(axis, tuple) and not axis:
+        return x.unsqueeze(-1), -1, False
+    return x, list(range(x.dim())) if axis is None else axis, keepdims
 
 
 def max(x, /, *, axis=None, keepdims=False):
-    return x.amax(_all_axes(x, axis), keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.amax(axis, keepdims)
 
 
 def min(x, /, *, axis=None, keepdims=False):
-    return x.amin(_all_axes(x, axis), keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.amin(axis, keepdims)
 
 
 def mean(x, /, *, axis=None, keepdims=False):
-    return x.mean(_all_axes(x, axis), keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.mean(axis, keepdims)
 
 
 def std(x, /, *, axis=None, correction=0.0, keepdims=False):
-    return x.std(_all_axes(x, axis), correction=correction, keepdim=keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.std(axis, correction=correction, keepdim=keepdims)
 
 
 def var(x, /, *, axis=None, correction=0.0, keepdims=False):
-    return x.var(_all_axes(x, axis), correction=correction, keepdim=keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.var(axis, correction=correction, keepdim=keepdims)
 
 
 def all(x, /, *, axis=None, keepdims=False):
-    return x.all(_all_axes(x, axis), keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.all(axis, keepdims)
 
 
 def any(x, /, *, axis=None, keepdims=False):
-    return x.any(_all_axes(x, axis), keepdims)
+    x, axis, keepdims = _reducing(x, axis, keepdims)
+    return x.any(axis, keepdims)
 
 
 def _cumulative(name, method, first):
@@ -546,7 +577,7 @@ class _Info:
 
 
 from . import _array_linalg as linalg  # noqa: E402
-from . import fft  # noqa: E402, F401
+from . import _array_fft as fft  # noqa: E402, F401
 
 
 def __array_namespace_info__():

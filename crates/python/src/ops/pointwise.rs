@@ -302,7 +302,7 @@ impl PyTensor {
     fn cumsum(&self, py: Python<'_>, dim: isize, dtype: Option<crate::dtype::Kind>) -> PyResult<PyTensor> {
         let x = self.read()?;
         let dtype = dtype.map_or_else(|| sums(x.dtype()), |kind| kind.0);
-        made(py, "CumsumBackward0", move || x.to_dtype(dtype)?.cumsum(dim))
+        made(py, "CumsumBackward0", move || x.to_dtype(dtype)?.cumsum(dim)?.to_dtype(dtype))
     }
 
     /// Products of the elements up to each.
@@ -310,7 +310,7 @@ impl PyTensor {
     fn cumprod(&self, py: Python<'_>, dim: isize, dtype: Option<crate::dtype::Kind>) -> PyResult<PyTensor> {
         let x = self.read()?;
         let dtype = dtype.map_or_else(|| sums(x.dtype()), |kind| kind.0);
-        made(py, "CumprodBackward0", move || x.to_dtype(dtype)?.cumprod(dim))
+        made(py, "CumprodBackward0", move || x.to_dtype(dtype)?.cumprod(dim)?.to_dtype(dtype))
     }
 
     /// `a` where this condition holds, else `b`; by itself the indices where it holds.

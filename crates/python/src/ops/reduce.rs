@@ -37,7 +37,8 @@ fn correction(unbiased: Option<bool>, correction: Option<Plain>) -> f64 {
 
 methods! {
     sum(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "SumBackward1" => {
-        cast(&x, dtype, sums(x.dtype()))?.sum_axis(axes(dim), keepdim)
+        let x = cast(&x, dtype, sums(x.dtype()))?;
+        x.sum_axis(axes(dim), keepdim)?.to_dtype(x.dtype())
     };
     nansum(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "NansumBackward0" => {
         cast(&x, dtype, sums(x.dtype()))?.nansum(axes(dim), keepdim)
@@ -55,7 +56,8 @@ methods! {
     };
     _sum_all(x) "SumBackward0" => x.to_dtype(sums(x.dtype()))?.sum_axis(.., false);
     prod(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "ProdBackward1" => {
-        cast(&x, dtype, sums(x.dtype()))?.prod_axis(axes(dim), keepdim)
+        let x = cast(&x, dtype, sums(x.dtype()))?;
+        x.prod_axis(axes(dim), keepdim)?.to_dtype(x.dtype())
     };
     any(x, dim: Option<Ints> = None, keepdim: bool = false) "" => x.any_axis(axes(dim), keepdim);
     all(x, dim: Option<Ints> = None, keepdim: bool = false) "" => x.all_axis(axes(dim), keepdim);
