@@ -90,6 +90,14 @@ for _n, _m in {
     globals()[_n] = _binary(_n, _m)
 
 
+def conj(x, /):
+    return x
+
+
+def real(x, /):
+    return x
+
+
 def sign(x, /):
     found = x.sign()
     return x.isnan()._where(x, found) if x.is_floating_point() else found
