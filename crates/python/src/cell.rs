@@ -111,7 +111,13 @@ impl Base {
 
     /// Replaces the value. A parameter stays one, and gets the new value.
     pub(crate) fn replace(&self, value: &Tensor, name: &'static str) -> Result<()> {
+        self.rebuild(|_| Ok(value.clone()), name)
+    }
+
+    /// Replaces the value by one that is built from it. No other write comes in between.
+    fn rebuild(&self, build: impl FnOnce(&Tensor) -> Result<Tensor>, name: &'static str) -> Result<()> {
         let mut content = self.content();
+        let value = &build(&content.value)?;
         let own = &content.value;
         let keeps = own.is_cell() && own.dtype() == value.dtype() && own.shape() == value.shape();
         if keeps {
@@ -272,10 +278,12 @@ impl Place {
     /// Replaces the value, and that of the base with it.
     pub(crate) fn write(&self, value: &Tensor, name: &'static str) -> Result<()> {
         let Some(view) = &self.view else { return self.base.replace(value, name) };
-        let own = self.base.own();
-        let own = if own.is_cell() || self.is_detached() { own.detach() } else { own };
-        let whole = view::put(&view.recipes, &own, value)?;
-        self.base.replace(&whole, name)
+        let without_history = |own: &Tensor| own.is_cell() || self.is_detached();
+        let build = |own: &Tensor| {
+            let own = if without_history(own) { own.detach() } else { own.clone() };
+            view::put(&view.recipes, &own, value)
+        };
+        self.base.rebuild(build, name)
     }
 
     /// A view of this one by one more recipe.

@@ -684,8 +684,13 @@ Tensor.new_empty = Tensor.new_zeros
 
 def _operator(name, method, reflected=False):
     def operate(self, other):
-        if not isinstance(other, (Tensor, int, float)) and not hasattr(other, "__float__"):
-            return NotImplemented
+        if not isinstance(other, (Tensor, int, float)):
+            if not reflected and getattr(other, "ndim", 0) and hasattr(other, "__array_interface__"):
+                from ._functions import from_numpy
+
+                other = from_numpy(other)
+            elif not hasattr(other, "__float__"):
+                return NotImplemented
         return method(self, other)
 
     setattr(Tensor, name, operate)
@@ -698,7 +703,7 @@ for _name, _plain, _reflected in (
     ("xor", "bitwise_xor", "bitwise_xor"),
 ):
     _operator(f"__{_name}__", getattr(Tensor, _plain))
-    _operator(f"__r{_name}__", getattr(Tensor, _reflected))
+    _operator(f"__r{_name}__", getattr(Tensor, _reflected), True)
 for _name, _plain in (
     ("lshift", "bitwise_left_shift"), ("rshift", "bitwise_right_shift"), ("lt", "lt"), ("le", "le"),
     ("gt", "gt"), ("ge", "ge"), ("eq", "eq"), ("ne", "ne"),

@@ -197,21 +197,25 @@ def _optimizer(name, settings):
 
 #: Settings that choose how PyTorch computes, which Taper does by itself.
 _IGNORED = {"foreach", "capturable", "differentiable", "fused"}
+_BY_PYTORCH = {"foreach": None, "differentiable": False, "fused": None}
 _ADAM = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}
 _TABLE = {
-    "SGD": {"lr": 1e-3, "momentum": 0.0, "dampening": 0.0, "weight_decay": 0.0, "nesterov": False, "maximize": False},
-    "Adam": {**_ADAM, "weight_decay": 0.0, "amsgrad": False, "maximize": False, "decoupled_weight_decay": False},
-    "AdamW": {**_ADAM, "weight_decay": 1e-2, "amsgrad": False, "maximize": False},
-    "RMSprop": {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0, "centered": False,
+    "SGD": {"lr": 1e-3, "momentum": 0, "dampening": 0, "weight_decay": 0, "nesterov": False, "maximize": False,
+            **_BY_PYTORCH},
+    "Adam": {**_ADAM, "weight_decay": 0, "amsgrad": False, "maximize": False, **_BY_PYTORCH, "capturable": False,
+             "decoupled_weight_decay": False},
+    "AdamW": {**_ADAM, "weight_decay": 1e-2, "amsgrad": False, "maximize": False, **_BY_PYTORCH, "capturable": False,
+              "decoupled_weight_decay": True},
+    "RMSprop": {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8, "weight_decay": 0, "momentum": 0, "centered": False,
                 "maximize": False},
-    "Adagrad": {"lr": 1e-2, "lr_decay": 0.0, "weight_decay": 0.0, "initial_accumulator_value": 0.0, "eps": 1e-10,
+    "Adagrad": {"lr": 1e-2, "lr_decay": 0, "weight_decay": 0, "initial_accumulator_value": 0, "eps": 1e-10,
                 "maximize": False},
-    "Adadelta": {"lr": 1.0, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0, "maximize": False},
-    "Adamax": {**_ADAM, "lr": 2e-3, "weight_decay": 0.0, "maximize": False},
-    "NAdam": {**_ADAM, "lr": 2e-3, "weight_decay": 0.0, "momentum_decay": 4e-3, "decoupled_weight_decay": False,
+    "Adadelta": {"lr": 1.0, "rho": 0.9, "eps": 1e-6, "weight_decay": 0, "maximize": False},
+    "Adamax": {**_ADAM, "lr": 2e-3, "weight_decay": 0, "maximize": False},
+    "NAdam": {**_ADAM, "lr": 2e-3, "weight_decay": 0, "momentum_decay": 4e-3, "decoupled_weight_decay": False,
               "maximize": False},
-    "RAdam": {**_ADAM, "weight_decay": 0.0, "decoupled_weight_decay": False, "maximize": False},
-    "ASGD": {"lr": 1e-2, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "weight_decay": 0.0, "maximize": False},
+    "RAdam": {**_ADAM, "weight_decay": 0, "decoupled_weight_decay": False, "maximize": False},
+    "ASGD": {"lr": 1e-2, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "weight_decay": 0, "maximize": False},
     "Rprop": {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50.0), "maximize": False},
 }
 for _name, _settings in _TABLE.items():
