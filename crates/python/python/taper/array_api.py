@@ -183,6 +183,8 @@ def full_like(x, /, fill_value, *, dtype=None, device=None):
 def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
     columns = n_rows if n_cols is None else n_cols
     whole = ones((n_rows, columns), dtype=_made_float(dtype), device=device)
+    # A diagonal outside of the matrix is any such one.
+    k = builtins.max(builtins.min(k, columns), -n_rows)
     return whole.tril(k).triu(k) if n_rows and columns else whole
 
 
