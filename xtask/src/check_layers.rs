@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-shaders", &[]),
     ("taper-tensor-core", &[]),
     // Users' crates.
+    ("taper-python", &["taper"]),
     ("taper-examples", &["taper"]),
     ("taper-examples-language", &["taper"]),
     ("taper-examples-pictures", &["taper"]),

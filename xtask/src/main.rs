@@ -19,6 +19,7 @@ mod operations;
 #[allow(unreachable_pub)] // it is public in taper
 mod pipe;
 mod publishing;
+mod python;
 mod sanitize;
 mod test_all_backends;
 mod workspace;
@@ -67,6 +68,8 @@ enum Command {
     OnnxExportCheck(onnx_export_check::Args),
     /// Write docs/operations.md from the table of operations
     Operations(operations::Args),
+    /// Build the package of crates/python, install it into a fresh environment, and run its tests
+    Python(python::Args),
     /// Run the checks of a minute: formatting, layers, prose, and the behaviour suite on the CPU without the
     /// gradients of the table of operations
     Quick,
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::OnnxExportCheck(args) => onnx_export_check::run(&args),
         Command::ModelTable => model_table::run(),
         Command::Operations(args) => operations::run(&args),
+        Command::Python(args) => python::run(&args),
         Command::Quick => test_all_backends::quick(),
         Command::Sanitize(args) => sanitize::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),

@@ -8,7 +8,7 @@ use taper::{Axes, Scalar, Tensor};
 
 use crate::{
     errors::{raise, wrong_type},
-    tensor::PyTensor,
+    handle::PyTensor,
 };
 
 /// The present value of a tensor.

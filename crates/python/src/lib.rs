@@ -10,6 +10,7 @@ mod cell;
 mod device;
 mod dtype;
 mod errors;
+mod handle;
 mod ops;
 mod optim;
 mod print;

@@ -109,7 +109,7 @@ pub(crate) fn put(recipes: &[Recipe], base: &Tensor, value: &Tensor) -> Result<T
     Ok(value)
 }
 
-/// How the elements of a tensor lie in the memory that PyTorch would give it. Taper needs no strides; they
+/// The places of a tensor's elements in the memory that PyTorch would give it. Taper needs no strides; they
 /// decide here whether `reshape` is a view and whether `view` is refused, and `stride()` shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Strided {

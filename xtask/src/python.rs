@@ -1,0 +1,91 @@
+//! `cargo xtask python`: builds the package of crates/python as a wheel, installs it into a fresh
+//! environment of Python, and runs its tests there.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use crate::{
+    Result,
+    workspace::{cargo, succeed},
+};
+
+/// The packages of the environment beside the wheel: the builder, and what the tests import.
+const PACKAGES: &[&str] = &["maturin>=1.9,<2", "numpy", "pytest"];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The Python from which the environment is made, 3.10 or newer
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// The folder of the environment and the wheel, which is made anew
+    #[arg(long, default_value = "target/python")]
+    folder: PathBuf,
+    /// Build the wheel without optimization of the crates above the backends, as tests do
+    #[arg(long)]
+    dev: bool,
+    /// Build no wheel: take the module of `cargo build --workspace`, beside the sources
+    #[arg(long)]
+    in_place: bool,
+    /// Options of pytest
+    #[arg(last = true)]
+    pytest: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let folder = std::path::absolute(&args.folder).map_err(|error| error.to_string())?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let mut make = Command::new(&args.python);
+    make.args(["-m", "venv"]).arg(&folder);
+    succeed(&mut make, "Python makes no environment: is its module venv installed?")?;
+    let bin = folder.join(if cfg!(windows) { "Scripts" } else { "bin" });
+    let python = bin.join("python");
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
+    succeed(&mut install, "pip does not install what the tests need")?;
+    let mut tests = Command::new(&python);
+    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"]).args(&args.pytest);
+    if args.in_place {
+        tests.env("PYTHONPATH", in_place(&folder)?);
+    } else {
+        let wheels = folder.join("wheels");
+        let mut build = Command::new(bin.join("maturin"));
+        build.args(["build", "--manifest-path", "crates/python/Cargo.toml", "--out"]).arg(&wheels);
+        build.args(["--profile", if args.dev { "dev" } else { "release" }]);
+        succeed(&mut build, "the wheel is not built")?;
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet", "--no-index", "--find-links"]).arg(&wheels);
+        install.arg("taper-dl");
+        succeed(&mut install, "the wheel is not installed")?;
+    }
+    succeed(&mut tests, "a test of the package fails")
+}
+
+/// A folder with the package's sources and the module of a development build.
+fn in_place(folder: &std::path::Path) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--workspace"]);
+    succeed(&mut build, "the module is not built")?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let (module, package) = (target.join("debug/lib_taper.so"), folder.join("package"));
+    copy(&PathBuf::from("crates/python/python/taper"), &package.join("taper"))?;
+    let to = package.join("taper/_taper.abi3.so");
+    fs::copy(&module, to).map_err(|error| format!("{}: {error}", module.display()))?;
+    Ok(package)
+}
+
+/// Copies a folder with its folders.
+fn copy(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
+    let failed = |error: std::io::Error| format!("{}: {error}", from.display());
+    fs::create_dir_all(to).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
