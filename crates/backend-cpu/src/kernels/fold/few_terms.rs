@@ -35,8 +35,11 @@ impl FewTerms {
             ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => false,
         };
         let ([operand], [Instr::Load(0)]) = (&kernel.operands[..], &program.instrs[..]) else { return None };
-        let taken = taken && Special::FewTerms.is_on();
-        if !taken || operand.dtype != DType::F32 || program.outputs.as_slice() != [0] {
+        if !Special::FewTerms.is_on()
+            || !taken
+            || operand.dtype != DType::F32
+            || program.outputs.as_slice() != [0]
+        {
             return None;
         }
         let (space, strides) = (&kernel.space, operand.layout.strides());

@@ -44,7 +44,7 @@ pub(crate) struct MicroTile<T> {
 
 impl<T> MicroTile<T> {
     /// The tile without its first rows.
-    pub(super) fn skip_rows(&self, row: usize) -> MicroTile<T> {
+    pub(crate) fn skip_rows(&self, row: usize) -> MicroTile<T> {
         MicroTile {
             a: self.a.wrapping_offset(row as isize * self.a_row),
             to: self.to.wrapping_add(row * self.to_row),

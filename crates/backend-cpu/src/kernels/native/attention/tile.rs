@@ -144,14 +144,14 @@ pub(super) unsafe fn product<T: HasMicroKernels>(
     let parts = rows.div_ceil(kernels.rows(panels.most()));
     for i in 0..parts {
         let some = threads::part(rows, 1, parts, i);
+        let tile = tile.skip_rows(some.start);
         for panel in 0..panels.count() {
             let (first, registers) = panels.place(panel);
             let micro = MicroTile {
                 b: tile.b.wrapping_add(first),
-                to: tile.to.wrapping_add(some.start * tile.to_row + first),
+                to: tile.to.wrapping_add(first),
                 last: (columns - first).min(registers * kernels.width) - (registers - 1) * kernels.width,
-                a: tile.a.wrapping_offset(some.start as isize * tile.a_row),
-                ..*tile
+                ..tile
             };
             // SAFETY: the caller's promise.
             unsafe { kernels.run(some.len(), registers, &micro) };
