@@ -66,8 +66,8 @@ impl CpuBuffer {
         Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
     }
 
-    /// A buffer of these bytes. `None` if the loops could not read them: they are not aligned for the dtype, or
-    /// bools, which may be neither 0 nor 1.
+    /// A buffer of these bytes. `None` if the loops could not read them: they are not aligned for the dtype,
+    /// or bools, which may be neither 0 nor 1.
     pub(crate) fn adopt(pool: &Arc<Pool>, dtype: DType, bytes: HostBytes) -> Option<CpuBuffer> {
         let (size, length) = (dtype.size(), bytes.as_slice().len());
         let fits = bytes.data().addr().is_multiple_of(size) && length.is_multiple_of(size);

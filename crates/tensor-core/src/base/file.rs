@@ -1,8 +1,8 @@
 //! [`OpenFile`]: a file whose parts are read on demand; [`ReadBudget`]: the memory for what it holds. For the
 //! crates of file formats.
 //!
-//! It is read by position. On request, large tensors are its pages in memory (decision 69): opening them takes
-//! no copy, but a file that another program cuts off meanwhile ends the process.
+//! It is read by position. On request, large tensors are its pages in memory (decision 69): opening them
+//! takes no copy, but a file that another program cuts off meanwhile ends the process.
 
 use std::{
     fs::{self, File, Metadata},
@@ -57,8 +57,8 @@ impl OpenFile {
         read_at(&self.file, bytes, at).map_err(|error| unreadable(&self.path, &error))
     }
 
-    /// The bytes from byte `at` on as pages of the file, for a buffer of their own. `None` for a few bytes, for
-    /// bytes that another buffer has, and where files are not mapped: read them.
+    /// The bytes from byte `at` on as pages of the file, for a buffer of their own. `None` for a few bytes,
+    /// for bytes that another buffer has, and where files are not mapped: read them.
     pub fn lend(&self, at: u64, bytes: usize) -> Option<HostBytes> {
         self.mapping.lend(&self.file, self.length, at, bytes)
     }

@@ -74,8 +74,8 @@ mod mapped {
     }
 
     impl Mapping {
-        /// A range of a file that has `length` bytes. `None` for one that is small or lent already, and if the
-        /// system does not map the file.
+        /// A range of a file that has `length` bytes. `None` for one that is small or lent already, and if
+        /// the system does not map the file.
         pub(crate) fn lend(&self, file: &File, length: u64, at: u64, bytes: usize) -> Option<HostBytes> {
             let (start, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
             let end = start.checked_add(bytes).filter(|&end| end <= length)?;
@@ -94,8 +94,8 @@ mod mapped {
                 return None;
             }
             lent.insert(start, end);
-            // SAFETY: the range is within the file's length, no other range overlaps, and the buffer keeps the
-            // pages.
+            // SAFETY: the range is within the file's length, no other range overlaps, and the buffer keeps
+            // the pages.
             Some(unsafe { HostBytes::new(pages.as_mut_ptr().add(start), bytes, pages.clone()) })
         }
     }

@@ -124,10 +124,11 @@ impl Tensor {
         Ok(Tensor::in_blocks(format, shape, dtype, storage, device))
     }
 
-    /// [`Tensor::of_blocks`] with the bytes of a file from byte `at` on, as [`Tensor::from_content`] takes them.
+    /// [`Tensor::of_blocks`] with the bytes of a file from byte `at` on, as [`Tensor::from_content`] takes
+    /// them.
     ///
     /// # Errors
-    /// Those of reading, and of [`Tensor::of_blocks`].
+    /// The errors of reading, and of [`Tensor::of_blocks`].
     #[doc(hidden)] // for readers of file formats
     #[track_caller]
     pub fn of_blocks_in(

@@ -121,12 +121,12 @@ impl Tensor {
         Tensor::from_bytes_of(dtype, &bytes, shape, device)
     }
 
-    /// [`Tensor::from_bytes_of`] with the bytes of a file from byte `at` on. Large tensors of floats on a device
-    /// whose memory is the host's are pages of the file where [`Content::lend`] gives them. Callers call
-    /// [`Content::check_unchanged`] afterwards.
+    /// [`Tensor::from_bytes_of`] with the bytes of a file from byte `at` on. Large tensors of floats on a
+    /// device whose memory is the host's are pages of the file where [`Content::lend`] gives them. Callers
+    /// call [`Content::check_unchanged`] afterwards.
     ///
     /// # Errors
-    /// Those of reading, and of [`Tensor::from_slice`].
+    /// The errors of reading, and of [`Tensor::from_slice`].
     #[doc(hidden)] // for readers of file formats
     #[track_caller]
     pub fn from_content(
