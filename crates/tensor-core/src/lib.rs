@@ -28,6 +28,7 @@ mod tensor;
 
 #[doc(hidden)] // for `data`, `nn` and `weights`
 pub use base::file;
+pub use base::host_bytes::HostBytes;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
 #[doc(hidden)] // for `distributed`, `nn` and `optim`
