@@ -22,7 +22,7 @@
 /// The names that the derive macro's code uses.
 #[doc(hidden)]
 pub mod __private {
-    pub use tensor_core::{Device, Result};
+    pub use tensor_core::{Result, Tensor};
 }
 
 #[cfg(feature = "audio")]
@@ -51,6 +51,7 @@ pub use files::file_dataset::{FileDataset, RowFile};
 pub use files::idx::{Idx, MnistFiles, find_mnist, read_idx, read_idx_within};
 pub use loader::{Batches, DataLoader};
 pub use move_to::ToDevice;
+pub use tensor_core::TensorTree;
 /// `#[derive(ToDevice)]`: moves a struct or enum of tensors as a whole.
 pub use nn_derive::ToDevice;
 pub use pictures::digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};

@@ -32,7 +32,7 @@ pub use base::host_bytes::HostBytes;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
 #[doc(hidden)] // for `distributed`, `nn` and `optim`
-pub use base::on_drop::OnDrop;
+pub use base::{on_drop::OnDrop, sync::lock};
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},
@@ -101,6 +101,11 @@ pub use native::{
     recurrence::{Recurrence, RecurrencePass, RecurrentCell},
     running_extreme::RunningExtreme,
 };
+#[doc(hidden)] // for `autograd`, `nn` and `optim`
+pub use schedule::replay::{
+    Call, GraphNumbers, HostState, HostValues, NotedState, RandomStream, Replay, ReplayCounts, is_capturing,
+    note_guard, note_host_state, refuse_in_capture, refuse_later,
+};
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;
 pub use schedule::{
@@ -115,7 +120,7 @@ pub use schedule::{
 pub use tensor::autocast;
 pub use tensor::{
     Bins, Ellipsis, Generator, HistogramOptions, Index, Indices, Interpolation, MeshIndexing, Nested,
-    NewAxis, Number, NumberOrigin, Operand, ScatterReduce, Span, StepBy, TensorOptions,
+    NewAxis, Number, NumberOrigin, Operand, ScatterReduce, Span, StepBy, TensorOptions, TensorTree,
     autocast::{autocast, autocast_dtype, no_autocast},
     eval_all, eval_each, eval_pending, fork_rng,
 };

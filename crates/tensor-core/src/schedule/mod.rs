@@ -4,6 +4,7 @@
 //! and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the kernels,
 //! and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds the pending
 //! work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices.
+//! `replay` runs compiled functions.
 //! `explain` reports what would run. `watch` times launches.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
@@ -18,6 +19,7 @@ mod kernels;
 pub(crate) mod pending;
 pub(crate) mod plan;
 mod recompute;
+pub(crate) mod replay;
 mod single;
 mod transfer;
 pub(crate) mod watch;
@@ -118,6 +120,10 @@ pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
 /// [`evaluate`] with a progress callback. The kernels that a target needs come before those that only
 /// later targets need.
 pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) -> Result<()> {
+    if replay::is_capturing() {
+        // The whole function is planned at its end.
+        return Ok(());
+    }
     let mut result = Ok(());
     for here in by_device(targets) {
         let own = match compute(&here, progress) {
@@ -132,6 +138,9 @@ pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) 
 
 /// [`evaluate`], if it needs no new memory on any device; otherwise returns false and computes nothing.
 pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
+    if replay::is_capturing() {
+        return Ok(true);
+    }
     let groups = by_device(targets);
     // A single device is checked in the same step as it runs.
     if groups.len() > 1 {

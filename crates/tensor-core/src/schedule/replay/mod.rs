@@ -1,0 +1,580 @@
+//! Compiled functions: a function runs once while everything that it does is captured, and later calls run the
+//! plan of its operations again, without a graph.
+//!
+//! [`Replay::call`] tries the programs that it has, and captures the function if none fits. `capture` notes
+//! what a function does beside building operations; `program` runs a captured function; `numbers` finds the
+//! constants of a part of a graph.
+
+pub(crate) mod capture;
+mod numbers;
+mod program;
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub(crate) use self::capture::{GradientUse, note_assigned, note_draw, note_gradient};
+pub(crate) use self::numbers::has_own_constants;
+pub use self::numbers::GraphNumbers;
+pub use self::capture::{
+    HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
+    refuse_in_capture, refuse_later,
+};
+use self::{
+    capture::{Assigned, Capture, Gradient, Guard, capture},
+    program::{Form, Leaf, Made, Program, Settings, Source, StateOf, Varying, computed},
+};
+use super::{
+    PlanCache, UNWATCHED, by_device,
+    collect::{self, Item},
+    evaluate, execute, pending,
+    plan::Plan,
+    plans, watch_flags,
+};
+use crate::{
+    base::{
+        error::{Error, ErrorKind, Result},
+        sync::lock,
+    },
+    devices::device::Device,
+    graph::{
+        handle::Tensor,
+        node::{BuiltNodes, Inputs, Node, built_in},
+        op::Op,
+    },
+};
+
+/// A function that is captured at its first call for arguments of one form, and run without a graph
+/// afterwards. A `T` is kept with each form.
+pub struct Replay<T> {
+    /// The one that was used last is the last.
+    programs: Vec<(Program, T)>,
+    counts: ReplayCounts,
+}
+
+impl<T> Default for Replay<T> {
+    fn default() -> Replay<T> {
+        Replay { programs: Vec::new(), counts: ReplayCounts::default() }
+    }
+}
+
+/// What a call of a [`Replay`] was.
+#[derive(Debug)]
+pub enum Call<'a, T> {
+    /// The function ran, and was captured.
+    Captured,
+    /// A program ran; what is kept with it.
+    Replayed(&'a T),
+    /// The function ran as usual; the reason, unless it is a part of another compiled function or watched.
+    Ran(Option<Error>),
+}
+
+/// What the calls of a [`Replay`] were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplayCounts {
+    /// Calls that captured the function.
+    pub captured: usize,
+    /// Calls that ran a program.
+    pub replayed: usize,
+    /// Calls that ran the function itself.
+    pub ran: usize,
+}
+
+/// The number of programs of one function, for arguments of various forms. The oldest goes first.
+const MAX_PROGRAMS: usize = 64;
+
+impl<T> std::fmt::Debug for Replay<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} programs, {:?}", self.programs.len(), self.counts)
+    }
+}
+
+/// The outcome of a capture.
+enum Captured {
+    /// The function was captured.
+    Program(Box<Program>),
+    /// It ran as usual, for this reason.
+    Refused(Error),
+}
+
+impl<T> Replay<T> {
+    /// The calls so far.
+    #[must_use]
+    pub fn counts(&self) -> ReplayCounts {
+        self.counts
+    }
+
+    /// Calls `f` with `inputs`, or repeats what it did. If it cannot be compiled, that is an error with
+    /// `strict`; otherwise `f` runs as usual. `keep` makes what is kept with a captured call.
+    ///
+    /// # Errors
+    /// Those of `f`, of the device, and what cannot be compiled. Nothing is changed then.
+    pub fn call(
+        &mut self,
+        inputs: &[Tensor],
+        strict: bool,
+        f: &mut dyn FnMut(&[Tensor]) -> Result<(Vec<Tensor>, T)>,
+    ) -> Result<(Vec<Tensor>, Call<'_, T>)> {
+        let mut kept = None;
+        let mut run = |inputs: &[Tensor]| {
+            let (results, keep) = f(inputs)?;
+            kept = Some(keep);
+            Ok(results)
+        };
+        if is_capturing() || watch_flags::computes_each_operation() {
+            self.counts.ran += 1;
+            return Ok((run(inputs)?, Call::Ran(None)));
+        }
+        for at in (0..self.programs.len()).rev() {
+            if let Some(results) = self.programs[at].0.call(inputs)? {
+                self.counts.replayed += 1;
+                self.programs[at..].rotate_left(1);
+                let (_, kept) = &self.programs[self.programs.len() - 1];
+                return Ok((results, Call::Replayed(kept)));
+            }
+        }
+        let (results, captured) = capture_call(inputs, strict, &mut run)?;
+        match (captured, kept) {
+            (Captured::Program(program), Some(kept)) => {
+                if self.programs.len() >= MAX_PROGRAMS {
+                    self.programs.remove(0);
+                }
+                self.programs.push((*program, kept));
+                self.counts.captured += 1;
+                Ok((results, Call::Captured))
+            }
+            (Captured::Refused(reason), _) => {
+                self.counts.ran += 1;
+                Ok((results, Call::Ran(Some(reason))))
+            }
+            (Captured::Program(_), None) => Ok((results, Call::Ran(None))),
+        }
+    }
+}
+
+/// Runs the function once, as usual, and makes a program of what it did.
+fn capture_call(
+    inputs: &[Tensor],
+    strict: bool,
+    f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Result<(Vec<Tensor>, Captured)> {
+    // What is pending from before the call is not a part of the function.
+    pending::flush()?;
+    for input in inputs {
+        computed(&input.node())?;
+    }
+    let settings = Settings::present();
+    let given: Vec<Tensor> = inputs.iter().map(argument).collect();
+    let ((results, capture), built) = built_in(|| capture(strict, || f(&given)));
+    let undo = Undo(capture);
+    let results = match results {
+        Ok(results) => results,
+        Err(error) => {
+            undo.run();
+            return Err(error);
+        }
+    };
+    let mut capture = undo.0;
+    let refused = capture.refused.take();
+    let function = Function { inputs, given: &given, results: &results, built, settings };
+    match refused.or_else(|| function.refuse(&capture)) {
+        Some(reason) if strict => {
+            Undo(capture).run();
+            Err(reason)
+        }
+        Some(reason) => Ok((results, Captured::Refused(reason))),
+        None => {
+            let program = function.program(capture)?;
+            Ok((results, Captured::Program(Box::new(program))))
+        }
+    }
+}
+
+/// An argument, as the captured function sees it: a leaf of its own, so that its value is known by its node.
+/// A cell is passed as it is.
+fn argument(input: &Tensor) -> Tensor {
+    if input.0.variable().is_some() {
+        return input.clone();
+    }
+    let value = lock(&input.0.state).value.clone();
+    let (shape, device) = (input.0.shape.clone(), input.0.device.clone());
+    let line = input.0.location;
+    Tensor::first(Node::new(Op::Leaf, shape, input.0.dtype, device, Inputs::new(), value, false, line))
+}
+
+/// A capture whose effects can be undone.
+struct Undo(Capture);
+
+impl Undo {
+    /// Gives cells, gradients, random numbers and states of the host back what they had before.
+    fn run(self) {
+        let Undo(capture) = self;
+        for known in capture.assigned {
+            let old = known.cell.variable().map(|v| std::mem::replace(&mut *lock(&v.current), known.before));
+            drop(old);
+        }
+        for known in capture.gradients.into_iter().filter(|known| known.replaced) {
+            let old = known.cell.variable().map(|v| std::mem::replace(&mut *lock(&v.grad), known.before));
+            drop(old);
+        }
+        for draw in capture.draws.iter().rev() {
+            draw.stream.rewind(draw.first);
+        }
+        capture.states.into_iter().for_each(|noted| (noted.undo)());
+    }
+}
+
+/// A captured function, before it is planned.
+struct Function<'a> {
+    inputs: &'a [Tensor],
+    /// The arguments that the function saw.
+    given: &'a [Tensor],
+    results: &'a [Tensor],
+    built: BuiltNodes,
+    settings: Settings,
+}
+
+/// The error of something that cannot be compiled, at a line.
+fn refusal(node: &Node, message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Capture { op: "compile", message: message.into() }).computing(node.op.name(), node.location)
+}
+
+impl Function<'_> {
+    /// Why the function cannot be compiled, if so.
+    fn refuse(&self, capture: &Capture) -> Option<Error> {
+        let is_recorded = |result: &&Tensor| {
+            result.0.variable().is_none() && result.0.is_tracked() && !result.0.is_released()
+        };
+        if let Some(result) = self.results.iter().find(is_recorded) {
+            return Some(refusal(
+                &result.0,
+                "a compiled function returns a tensor that is recorded for gradients, which later calls do not \
+                 record: return it detached, compute the gradients inside of the function, or call it within no_grad",
+            ));
+        }
+        if let Some(given) = self.inputs.iter().find(|input| input.is_tracked() && !input.is_cell()) {
+            return Some(refusal(
+                &given.0,
+                "an argument of a compiled function is recorded for gradients, which later calls do not record: \
+                 detach it, or compute what it is made of inside of the function",
+            ));
+        }
+        self.escaped(capture)
+    }
+
+    /// The error of a tensor that outlives the function in another way than as a result, the value of a cell,
+    /// a gradient or a state.
+    fn escaped(&self, capture: &Capture) -> Option<Error> {
+        let known: FxHashSet<u64> = self.kept(capture).iter().map(|node| node.id).collect();
+        let escaped = pending::find(|node| self.built.has(node.id) && !known.contains(&node.id));
+        escaped.map(|node| {
+            refusal(
+                &node,
+                "a tensor that a compiled function makes is held after it, and later calls would not change it: \
+                 return it, or assign it to a cell (Tensor::into_cell)",
+            )
+        })
+    }
+
+    /// The nodes of everything that the function hands over.
+    fn kept(&self, capture: &Capture) -> Vec<Arc<Node>> {
+        let mut kept: Vec<Arc<Node>> = self.results.iter().map(Tensor::node).collect();
+        for variable in capture.assigned.iter().filter_map(|known| known.cell.variable()) {
+            kept.push(lock(&variable.current).0.clone());
+        }
+        for variable in capture.gradients.iter().filter_map(|known| known.cell.variable()) {
+            kept.extend(lock(&variable.grad).as_ref().map(Tensor::node));
+        }
+        kept.extend(capture.states.iter().flat_map(|noted| &noted.made).map(Tensor::node));
+        kept
+    }
+
+    /// Plans the function, computes its results, and makes the program of later calls.
+    fn program(&self, mut capture: Capture) -> Result<Program> {
+        // Programs that run at the same time lock their states in one order.
+        capture.states.sort_by_key(|noted| Arc::as_ptr(&noted.state).cast::<()>() as usize);
+        let targets: Vec<Arc<Node>> = self.kept(&capture).into_iter().filter(|node| !node.has_value()).collect();
+        let sources = Sources::new(self.given, &capture);
+        let ends = Ends::new(self.results, capture);
+        let groups = by_device(targets);
+        if let Some(node) = groups.get(1).and_then(|group| group.first()) {
+            return Err(refusal(node, "a compiled function computes on one device, and this is on another one"));
+        }
+        let bindings = match groups.first() {
+            Some(targets) => plan_and_run(targets, &sources, &self.built)?,
+            None => Bindings::default(),
+        };
+        let Ends { results, assigned, gradients, without_gradient, states: ends_of_states, draws, guards } = ends;
+        let mut made = |node: &Arc<Node>| bindings.made(node, &sources);
+        let outputs = results.iter().map(&mut made).collect();
+        let assigned = assigned.iter().map(|(cell, node)| (cell.clone(), made(node))).collect();
+        let gradients = gradients.iter().map(|(cell, node)| (cell.clone(), node.as_ref().map(&mut made)));
+        let gradients = gradients.collect();
+        let mut states = Vec::new();
+        for EndState { noted, made: nodes } in ends_of_states {
+            states.push(StateOf { made: nodes.iter().map(&mut made).collect(), ..noted });
+        }
+        let inputs = self.inputs.iter().map(|input| Ok(Form::of(&input.node(), &computed(&input.node())?)));
+        let inputs = inputs.collect::<Result<_>>()?;
+        let settings = self.settings;
+        let Bindings { plan, nodes, leaves, leaf_of, varying, is_checked_late, .. } = bindings;
+        Ok(Program {
+            settings,
+            guards,
+            inputs,
+            plan,
+            nodes,
+            leaves,
+            leaf_of,
+            varying,
+            draws,
+            outputs,
+            assigned,
+            gradients,
+            without_gradient,
+            states,
+            is_checked_late,
+        })
+    }
+}
+
+/// The sources of the leaves of a captured function, by the ids of their nodes.
+struct Sources {
+    known: FxHashMap<u64, SourceOf>,
+    /// The draws: seed, first block, number of blocks.
+    draws: Vec<(u64, u64, u64)>,
+    /// The numbers of states, by the ids of the nodes that hold them.
+    numbers: FxHashMap<u64, (u32, u32)>,
+}
+
+/// A [`Source`] from before the call.
+#[derive(Clone)]
+enum SourceOf {
+    Input(u32),
+    Cell(Arc<Node>),
+    Gradient(Arc<Node>),
+    State(u32, u32),
+}
+
+impl From<SourceOf> for Source {
+    fn from(source: SourceOf) -> Source {
+        match source {
+            SourceOf::Input(k) => Source::Input(k),
+            SourceOf::Cell(cell) => Source::Cell(cell),
+            SourceOf::Gradient(cell) => Source::Gradient(cell),
+            SourceOf::State(state, k) => Source::State(state, k),
+        }
+    }
+}
+
+impl Sources {
+    fn new(given: &[Tensor], capture: &Capture) -> Sources {
+        let mut known = FxHashMap::default();
+        let mut numbers = FxHashMap::default();
+        for (s, noted) in capture.states.iter().enumerate() {
+            for (k, tensor) in noted.read.iter().enumerate() {
+                known.insert(tensor.node().id, SourceOf::State(s as u32, k as u32));
+            }
+            numbers.extend(noted.numbers.iter().enumerate().map(|(k, &id)| (id, (s as u32, k as u32))));
+        }
+        for Gradient { cell, before, .. } in &capture.gradients {
+            known.extend(before.as_ref().map(|before| (before.node().id, SourceOf::Gradient(cell.clone()))));
+        }
+        for Assigned { cell, before } in &capture.assigned {
+            known.insert(before.node().id, SourceOf::Cell(cell.clone()));
+        }
+        for (k, input) in given.iter().enumerate() {
+            known.insert(input.node().id, SourceOf::Input(k as u32));
+        }
+        let draws = capture.draws.iter().map(|draw| (draw.seed, draw.first, draw.count)).collect();
+        Sources { known, draws, numbers }
+    }
+
+    /// The source of a node with a value; none for a constant.
+    fn find(&self, node: &Arc<Node>) -> Option<Source> {
+        if let Some(source) = self.known.get(&node.id) {
+            return Some(source.clone().into());
+        }
+        // The present value of a cell that the function does not assign.
+        let cell = node.leaf.get().and_then(std::sync::Weak::upgrade)?;
+        let is_present = cell.variable().is_some_and(|v| Arc::ptr_eq(&lock(&v.current).0, node));
+        is_present.then_some(Source::Cell(cell))
+    }
+
+    /// The number of a node that varies from call to call.
+    fn varying(&self, node: &Node) -> Option<Varying> {
+        if let Op::Random { seed, offset, .. } = node.op {
+            let draws = |&(of, first, count): &(u64, u64, u64)| {
+                of == seed && offset.wrapping_sub(first) < count.max(1)
+            };
+            let at = self.draws.iter().position(draws)?;
+            return Some(Varying::Draw(at as u32, offset.wrapping_sub(self.draws[at].1)));
+        }
+        self.numbers.get(&node.id).map(|&(state, k)| Varying::State(state, k))
+    }
+}
+
+/// What a captured function hands over, by nodes, without what was there before.
+struct Ends {
+    results: Vec<Arc<Node>>,
+    assigned: Vec<(Arc<Node>, Arc<Node>)>,
+    gradients: Vec<(Arc<Node>, Option<Arc<Node>>)>,
+    without_gradient: Vec<Arc<Node>>,
+    states: Vec<EndState>,
+    draws: Vec<(Arc<dyn RandomStream>, u64)>,
+    guards: Vec<Guard>,
+}
+
+struct EndState {
+    /// The state, without what is made of it.
+    noted: StateOf,
+    made: Vec<Arc<Node>>,
+}
+
+impl Ends {
+    fn new(results: &[Tensor], capture: Capture) -> Ends {
+        let Capture { assigned, gradients, draws, states, guards, .. } = capture;
+        let assigned = assigned.into_iter().filter_map(|Assigned { cell, .. }| {
+            let present = lock(&cell.variable()?.current).0.clone();
+            Some((cell, present))
+        });
+        let without = gradients.iter().filter(|known| known.read && known.before.is_none());
+        let without_gradient = without.map(|known| known.cell.clone()).collect();
+        let gradients = gradients.into_iter().filter(|known| known.replaced).filter_map(|known| {
+            let present = lock(&known.cell.variable()?.grad).as_ref().map(Tensor::node);
+            Some((known.cell, present))
+        });
+        let states = states.into_iter().map(|noted| {
+            let made = noted.made.iter().map(Tensor::node).collect();
+            let NotedState { state, step, form, read, numbers, .. } = noted;
+            let (tensors, numbers) = (read.len(), numbers.len());
+            EndState { noted: StateOf { state, step, form, tensors, numbers, made: Vec::new() }, made }
+        });
+        Ends {
+            results: results.iter().map(Tensor::node).collect(),
+            assigned: assigned.collect(),
+            gradients: gradients.collect(),
+            without_gradient,
+            states: states.collect(),
+            draws: draws.into_iter().map(|draw| (draw.stream, draw.count)).collect(),
+            guards,
+        }
+    }
+}
+
+/// A plan with the sources of its leaves and numbers.
+#[derive(Default)]
+struct Bindings {
+    plan: Option<(Arc<Plan>, Device)>,
+    nodes: Vec<Arc<Node>>,
+    leaves: Vec<Leaf>,
+    leaf_of: Vec<u32>,
+    varying: Vec<Option<Varying>>,
+    /// The items that the plan computes, by the ids of the captured nodes.
+    items: FxHashMap<u64, u32>,
+    is_checked_late: bool,
+}
+
+impl Bindings {
+    fn new(plan: &Arc<Plan>, device: &Device, items: &[Item], sources: &Sources) -> Bindings {
+        let mut leaf_of = vec![u32::MAX; items.len()];
+        let mut leaves = Vec::with_capacity(plan.leaves.len());
+        for &(at, _) in &plan.leaves {
+            let item = &items[at as usize];
+            let Some(value) = &item.value else { continue };
+            leaf_of[at as usize] = leaves.len() as u32;
+            let source = sources.find(&item.node).unwrap_or_else(|| Source::Fixed(value.clone()));
+            leaves.push(Leaf {
+                is_tracked: source.is_tracked(),
+                source,
+                form: Form::of(&item.node, value),
+                dies: item.dies,
+            });
+        }
+        let computed = items.iter().enumerate().filter(|(_, item)| item.value.is_none());
+        Bindings {
+            plan: Some((plan.clone(), device.clone())),
+            nodes: items.iter().map(|item| outline(&item.node, item.value.is_some())).collect(),
+            leaves,
+            leaf_of,
+            varying: items.iter().map(|item| sources.varying(&item.node)).collect(),
+            items: computed.map(|(at, item)| (item.node.id, at as u32)).collect(),
+            is_checked_late: false,
+        }
+    }
+
+    /// A result of the function: what the plan computes, or what was there before the call.
+    fn made(&self, node: &Arc<Node>, sources: &Sources) -> Made {
+        let source = match self.items.get(&node.id) {
+            Some(&item) => Source::Made(item),
+            None => sources.find(node).unwrap_or_else(|| {
+                let value = lock(&node.state).value.clone();
+                value.map_or(Source::Made(u32::MAX), Source::Fixed)
+            }),
+        };
+        Made { source, node: outline(node, false) }
+    }
+}
+
+/// The node without its inputs and its value: its operation and line, for errors and records.
+fn outline(node: &Node, is_leaf: bool) -> Arc<Node> {
+    let op = if is_leaf { Op::Leaf } else { node.op.clone() };
+    let (shape, device) = (node.shape.clone(), node.device.clone());
+    Arc::new(Node::new(op, shape, node.dtype, device, Inputs::new(), None, false, node.location))
+}
+
+/// Plans the pending results of a captured function, and computes them.
+fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) -> Result<Bindings> {
+    let Some(device) = targets.first().map(|target| target.device.clone()) else {
+        return Ok(Bindings::default());
+    };
+    // Constants that only the graph holds would be overwritten by their last readers.
+    let mut constants: Vec<Arc<Node>> = Vec::new();
+    // What other code built before the function, such as the first value of a parameter.
+    let mut outside: Vec<Arc<Node>> = Vec::new();
+    look(&device, targets, |cache| {
+        for Item { node, value, .. } in cache.collector.items() {
+            match value {
+                Some(_) if sources.find(node).is_none() => constants.push(node.clone()),
+                None if !built.has(node.id) && !node.op.is_source() => outside.push(node.clone()),
+                _ => {}
+            }
+        }
+        Ok(())
+    })?;
+    evaluate(outside)?;
+    let mut bindings = look(&device, targets, |cache| {
+        let plan = cache.plan(&device, false)?;
+        let items = cache.collector.items();
+        let bindings = Bindings::new(&plan, &device, items, sources);
+        execute::execute(&plan, items, device.backend().as_ref(), UNWATCHED)?;
+        Ok(bindings)
+    })?;
+    drop(constants);
+    let is_open = |node: &Arc<Node>| lock(&node.state).value.as_ref().is_some_and(|v| v.facts.is_open());
+    bindings.is_checked_late = targets.iter().any(is_open);
+    Ok(bindings)
+}
+
+/// Calls `f` with the collected items of the targets, while the device is locked.
+fn look<R>(
+    device: &Device,
+    targets: &[Arc<Node>],
+    f: impl FnOnce(&mut PlanCache) -> Result<R>,
+) -> Result<R> {
+    let mut cache = lock(plans(device));
+    let copies = cache.collector.collect(targets);
+    let result = match copies.first() {
+        Some(copy) => {
+            let message = "a compiled function computes on one device, and this copies from another one: move \
+                           tensors before they are passed to it";
+            Err(refusal(copy, message))
+        }
+        None => f(&mut cache),
+    };
+    let spent = cache.collector.take();
+    drop(cache);
+    collect::discard(spent);
+    pending::after_evaluation();
+    result
+}

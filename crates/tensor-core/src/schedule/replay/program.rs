@@ -1,0 +1,444 @@
+//! [`Program`]: the operations of a compiled function as a plan, with the sources of its leaves and the
+//! destinations of its results. A call sets the leaves, runs the plan, and hands the results over; it builds
+//! no graph.
+
+use std::{
+    cell::RefCell,
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+};
+
+use super::capture::{Guard, HostState, HostValues, RandomStream};
+use crate::{
+    base::{
+        error::{Error, ErrorKind, Result},
+        shape::Shape,
+        sync::lock,
+    },
+    devices::{defaults::default_dtype, device::Device},
+    elements::{dtype::DType, scalar::Scalar},
+    graph::{
+        grad_mode::is_grad_enabled,
+        handle::Tensor,
+        node::{Inputs, Node, Value, View},
+        op::Op,
+    },
+    kernels::blocks::{self, BlockFormat},
+    schedule::{
+        UNWATCHED, evaluate_one,
+        execute::{Bound, execute, scalar},
+        plan::{Part, Plan, ScalarRef},
+        plans,
+    },
+};
+
+/// The source of a tensor that a call reads, returns or assigns.
+pub(super) enum Source {
+    /// The argument with this number.
+    Input(u32),
+    /// The present value of a cell.
+    Cell(Arc<Node>),
+    /// The present gradient of a cell.
+    Gradient(Arc<Node>),
+    /// The tensor with the second number of a state of the host.
+    State(u32, u32),
+    /// A value that is the same at each call.
+    Fixed(Value),
+    /// The value that the plan gives to this item.
+    Made(u32),
+}
+
+/// Everything of a value that a plan depends on.
+pub(super) struct Form {
+    shape: Shape,
+    dtype: DType,
+    device: Device,
+    view: View,
+    format: Vec<u64>,
+}
+
+impl Form {
+    pub(super) fn of(node: &Node, value: &Value) -> Form {
+        Form {
+            shape: node.shape.clone(),
+            dtype: node.dtype,
+            device: node.device.clone(),
+            view: value.view.clone(),
+            format: format_key(value.format.as_deref()),
+        }
+    }
+
+    fn fits(&self, node: &Node, value: &Value) -> bool {
+        self.dtype == node.dtype
+            && self.shape == node.shape
+            && self.device == node.device
+            && self.view == value.view
+            && (self.format.is_empty() && value.format.is_none()
+                || self.format == format_key(value.format.as_deref()))
+    }
+}
+
+fn format_key(format: Option<&dyn BlockFormat>) -> Vec<u64> {
+    let mut key = Vec::new();
+    if let Some(format) = format {
+        key.push(0);
+        blocks::write_key(&mut key, format);
+    }
+    key
+}
+
+/// A leaf of the plan.
+pub(super) struct Leaf {
+    pub(super) source: Source,
+    pub(super) form: Form,
+    /// Whether it is a cell that requires gradients.
+    pub(super) is_tracked: bool,
+    /// Whether the plan may overwrite its buffer, because the call replaces the value.
+    pub(super) dies: bool,
+}
+
+/// A number that differs from call to call.
+#[derive(Clone, Copy)]
+pub(super) enum Varying {
+    /// A draw, and the distance of the operation's first block from the draw's.
+    Draw(u32, u64),
+    /// A number of a state of the host.
+    State(u32, u32),
+}
+
+/// A result of a call.
+pub(super) struct Made {
+    pub(super) source: Source,
+    pub(super) node: Arc<Node>,
+}
+
+/// A state of the host.
+pub(super) struct StateOf {
+    pub(super) state: Arc<Mutex<dyn HostState>>,
+    pub(super) step: usize,
+    pub(super) form: u64,
+    pub(super) tensors: usize,
+    pub(super) numbers: usize,
+    pub(super) made: Vec<Made>,
+}
+
+/// The settings of a thread that operations depend on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Settings {
+    grad: bool,
+    dtype: DType,
+}
+
+impl Settings {
+    pub(super) fn present() -> Settings {
+        Settings { grad: is_grad_enabled(), dtype: default_dtype() }
+    }
+}
+
+/// A captured function.
+pub(super) struct Program {
+    pub(super) settings: Settings,
+    pub(super) guards: Vec<Guard>,
+    pub(super) inputs: Vec<Form>,
+    /// The plan and its device, unless nothing is computed.
+    pub(super) plan: Option<(Arc<Plan>, Device)>,
+    /// The nodes of the plan's items, without inputs and values.
+    pub(super) nodes: Vec<Arc<Node>>,
+    /// For each leaf of the plan, in order.
+    pub(super) leaves: Vec<Leaf>,
+    /// For each item, its leaf; `u32::MAX` for none.
+    pub(super) leaf_of: Vec<u32>,
+    /// For each item, the number that varies.
+    pub(super) varying: Vec<Option<Varying>>,
+    pub(super) draws: Vec<(Arc<dyn RandomStream>, u64)>,
+    pub(super) outputs: Vec<Made>,
+    pub(super) assigned: Vec<(Arc<Node>, Made)>,
+    pub(super) gradients: Vec<(Arc<Node>, Option<Made>)>,
+    /// Cells that had no gradient when the function looked for one.
+    pub(super) without_gradient: Vec<Arc<Node>>,
+    pub(super) states: Vec<StateOf>,
+    /// Whether a device may find a bad index after the call has returned: nothing is overwritten then, and
+    /// the call waits before it assigns.
+    pub(super) is_checked_late: bool,
+}
+
+/// A tensor that a leaf or a result reads, held while the plan runs.
+struct Held {
+    tensor: Option<Tensor>,
+    value: Value,
+}
+
+/// A call of a program.
+struct Call<'a> {
+    program: &'a Program,
+    inputs: &'a [Tensor],
+    leaves: Vec<Held>,
+    /// For each leaf, its cell, if nothing else may read that while its buffer is overwritten.
+    cells: Vec<Option<MutexGuard<'a, Tensor>>>,
+    draws: Vec<(u64, u64)>,
+    states: Vec<HostValues>,
+    made: RefCell<Vec<Option<Value>>>,
+}
+
+impl Program {
+    /// Calls the function; none if the program does not fit the arguments, the cells or the settings.
+    pub(super) fn call(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+        if !self.fits(inputs)? {
+            return Ok(None);
+        }
+        let mut hosts: Vec<_> = self.states.iter().map(|known| lock(&known.state)).collect();
+        let mut states = Vec::with_capacity(self.states.len());
+        for (known, host) in self.states.iter().zip(&mut hosts) {
+            let values = host.present(known.step)?;
+            let is_known = values.form == known.form
+                && values.tensors.len() == known.tensors
+                && values.numbers.len() == known.numbers;
+            if !is_known {
+                return Ok(None);
+            }
+            states.push(values);
+        }
+        let mut leaves = Vec::with_capacity(self.leaves.len());
+        for leaf in &self.leaves {
+            let Some(held) = hold(&leaf.source, inputs, &states)? else { return Ok(None) };
+            if !held.tensor.as_ref().is_none_or(|tensor| leaf.form.fits(&tensor.0, &held.value)) {
+                return Ok(None);
+            }
+            leaves.push(held);
+        }
+        states.iter_mut().for_each(|state| state.tensors.clear());
+        let draws = self.draws.iter().map(|(stream, count)| stream.take(*count)).collect();
+        let made = RefCell::new(vec![None; self.nodes.len()]);
+        let device = self.plan.as_ref().map(|(_, device)| device);
+        // As in an evaluation, two threads never compute or overwrite the same buffer. Cells are locked after
+        // the device, by all programs.
+        let alone = device.map(|device| lock(plans(device)));
+        let cells = self.leaves.iter().zip(&leaves).map(|(leaf, held)| leaf.alone(held)).collect();
+        let mut call = Call { program: self, inputs, leaves, cells, draws, states, made };
+        if let Err(error) = call.run() {
+            call.save_overwritten();
+            return Err(error);
+        }
+        let results = call.hand_over(&mut hosts)?;
+        drop((call, alone, hosts));
+        Ok(Some(results))
+    }
+
+    /// Whether the program is for arguments of this form, and the settings are those of the captured call.
+    fn fits(&self, inputs: &[Tensor]) -> Result<bool> {
+        if inputs.len() != self.inputs.len() || self.settings != Settings::present() {
+            return Ok(false);
+        }
+        for (form, input) in self.inputs.iter().zip(inputs) {
+            let node = input.node();
+            if !form.fits(&node, &computed(&node)?) {
+                return Ok(false);
+            }
+        }
+        let has_gradient = |cell: &Arc<Node>| cell.variable().is_some_and(|v| lock(&v.grad).is_some());
+        let is_tracked = |leaf: &Leaf| leaf.source.is_tracked() == leaf.is_tracked;
+        Ok(self.guards.iter().all(|holds| holds())
+            && !self.without_gradient.iter().any(has_gradient)
+            && self.leaves.iter().all(is_tracked))
+    }
+}
+
+impl Leaf {
+    /// The lock of the cell whose value this is, if the plan may overwrite that.
+    fn alone<'a>(&'a self, held: &Held) -> Option<MutexGuard<'a, Tensor>> {
+        let Source::Cell(cell) = &self.source else { return None };
+        let present = self.dies.then(|| cell.variable()).flatten().map(|variable| lock(&variable.current))?;
+        held.tensor.as_ref().is_some_and(|tensor| Arc::ptr_eq(&tensor.0, &present.0)).then_some(present)
+    }
+}
+
+/// The value of a node, which is computed if necessary.
+pub(super) fn computed(node: &Arc<Node>) -> Result<Value> {
+    loop {
+        if let Some(value) = &lock(&node.state).value {
+            return Ok(value.clone());
+        }
+        evaluate_one(node)?;
+    }
+}
+
+/// A handle to the node that has the tensor's present value.
+fn resolved(tensor: &Tensor) -> Tensor {
+    Tensor::from_node(tensor.node())
+}
+
+/// The tensor of a source that exists before the call, with its value; none if it has no tensor now.
+fn hold(source: &Source, inputs: &[Tensor], states: &[HostValues]) -> Result<Option<Held>> {
+    let tensor = match source {
+        Source::Input(k) => inputs.get(*k as usize).map(resolved),
+        Source::Cell(cell) => cell.variable().map(|variable| lock(&variable.current).clone()),
+        Source::Gradient(cell) => cell.variable().and_then(|variable| lock(&variable.grad).clone()),
+        Source::State(state, k) => {
+            states.get(*state as usize).and_then(|state| state.tensors.get(*k as usize)).map(resolved)
+        }
+        Source::Fixed(value) => return Ok(Some(Held { tensor: None, value: value.clone() })),
+        Source::Made(_) => None,
+    };
+    let Some(tensor) = tensor else { return Ok(None) };
+    let value = computed(&tensor.0)?;
+    Ok(Some(Held { tensor: Some(tensor), value }))
+}
+
+impl Bound for Call<'_> {
+    fn node(&self, item: u32) -> &Arc<Node> {
+        &self.program.nodes[item as usize]
+    }
+
+    fn value(&self, item: u32) -> Option<&Value> {
+        self.leaves.get(self.program.leaf_of[item as usize] as usize).map(|held| &held.value)
+    }
+
+    fn is_shared(&self, item: u32) -> bool {
+        /// The references to a value that is about to be replaced: its owner's and the call's.
+        const NODE: usize = 2;
+        /// Its node's, the call's, and that of the plan's slot.
+        const BUFFER: usize = 3;
+        let at = self.program.leaf_of[item as usize] as usize;
+        let (Some(leaf), Some(held)) = (self.program.leaves.get(at), self.leaves.get(at)) else {
+            return false;
+        };
+        if !leaf.dies {
+            return false;
+        }
+        // The states of the host are locked as a whole.
+        let is_locked = matches!(leaf.source, Source::State(..)) || self.cells[at].is_some();
+        let is_alone = held.tensor.as_ref().is_some_and(|tensor| {
+            Arc::strong_count(&tensor.0) == NODE && Arc::strong_count(&held.value.storage) == BUFFER
+        });
+        self.program.is_checked_late || !is_locked || !is_alone
+    }
+
+    fn scalar(&self, wanted: &ScalarRef) -> Scalar {
+        let fixed = scalar(wanted, &self.program.nodes[wanted.item as usize].op);
+        let varied = match (self.program.varying[wanted.item as usize], wanted.part) {
+            (Some(Varying::Draw(draw, _)), Part::Seed) => Scalar::Int(self.draws[draw as usize].0 as i64),
+            (Some(Varying::Draw(draw, distance)), Part::Offset) => {
+                Scalar::Int(self.draws[draw as usize].1.wrapping_add(distance) as i64)
+            }
+            (Some(Varying::State(state, k)), Part::Value) => self.states[state as usize].numbers[k as usize],
+            _ => return fixed,
+        };
+        varied.cast(wanted.dtype)
+    }
+
+    fn attach(&self, item: u32, value: Value) {
+        self.made.borrow_mut()[item as usize].get_or_insert(value);
+    }
+}
+
+impl Call<'_> {
+    fn run(&self) -> Result<()> {
+        match &self.program.plan {
+            Some((plan, device)) => execute(plan, self, device.backend().as_ref(), UNWATCHED),
+            None => Ok(()),
+        }
+    }
+
+    /// The value of a result.
+    fn result(&self, source: &Source) -> Result<Value> {
+        let value = match source {
+            Source::Made(item) => self.made.borrow().get(*item as usize).and_then(Option::clone),
+            // A value from before the call: that of a leaf, if the plan reads it.
+            _ => match self.program.leaves.iter().position(|leaf| leaf.source.is(source)) {
+                Some(at) => Some(self.leaves[at].value.clone()),
+                None => hold(source, self.inputs, &[])?.map(|held| held.value),
+            },
+        };
+        value.ok_or_else(|| {
+            let message = "a result of a compiled function was not computed".into();
+            Error::new(ErrorKind::Capture { op: "compile", message })
+        })
+    }
+
+    fn tensor(&self, Made { source, node }: &Made) -> Result<Tensor> {
+        Ok(with_value(node, self.result(source)?, false))
+    }
+
+    fn cell_value(&self, cell: &Arc<Node>, Made { source, node }: &Made) -> Result<Tensor> {
+        let tracked = cell.variable().is_some_and(|cell| cell.requires_grad.load(Ordering::Relaxed));
+        let next = with_value(node, self.result(source)?, tracked);
+        let _ = next.0.leaf.set(Arc::downgrade(cell));
+        Ok(next)
+    }
+
+    /// Assigns the cells, the gradients and the states; returns the function's results.
+    fn hand_over(&mut self, hosts: &mut [MutexGuard<'_, dyn HostState + 'static>]) -> Result<Vec<Tensor>> {
+        let program = self.program;
+        if program.is_checked_late
+            && let Some((_, device)) = &program.plan
+        {
+            let made = self.made.borrow();
+            made.iter().flatten().try_for_each(|value| value.facts.settle(device.backend().as_ref()))?;
+        }
+        let all = |made: &[Made]| made.iter().map(|made| self.tensor(made)).collect::<Result<Vec<_>>>();
+        let outputs = all(&program.outputs)?;
+        let states = program.states.iter().map(|state| all(&state.made)).collect::<Result<Vec<_>>>()?;
+        let cells = program.assigned.iter().map(|(cell, made)| self.cell_value(cell, made));
+        let cells = cells.collect::<Result<Vec<_>>>()?;
+        let gradient = |made: &Option<Made>| made.as_ref().map(|made| self.tensor(made)).transpose();
+        let gradients = program.gradients.iter().map(|(_, made)| gradient(made));
+        let gradients = gradients.collect::<Result<Vec<_>>>()?;
+        for ((cell, _), next) in program.assigned.iter().zip(cells) {
+            self.replace(cell, next);
+        }
+        for ((cell, _), next) in program.gradients.iter().zip(gradients) {
+            let old = cell.variable().map(|cell| std::mem::replace(&mut *lock(&cell.grad), next));
+            drop(old);
+        }
+        hosts.iter_mut().zip(states).for_each(|(host, tensors)| host.advance(tensors));
+        Ok(outputs)
+    }
+
+    /// After a failure: cells whose old buffers were overwritten get the new values that these hold.
+    fn save_overwritten(&mut self) {
+        for (cell, made) in &self.program.assigned {
+            let Ok(new) = self.result(&made.source) else { continue };
+            let is_overwritten = self.leaves.iter().any(|held| Arc::ptr_eq(&held.value.storage, &new.storage));
+            if is_overwritten && let Ok(next) = self.cell_value(cell, made) {
+                self.replace(cell, next);
+            }
+        }
+    }
+
+    /// Replaces the value of a cell.
+    fn replace(&mut self, cell: &Arc<Node>, next: Tensor) {
+        let is_of = |leaf: &Leaf| matches!(&leaf.source, Source::Cell(other) if Arc::ptr_eq(cell, other));
+        let locked = self.program.leaves.iter().zip(&mut self.cells).find(|(leaf, _)| is_of(leaf));
+        let old = match (locked, cell.variable()) {
+            (Some((_, Some(present))), _) => Some(std::mem::replace(&mut **present, next)),
+            (_, Some(variable)) => Some(std::mem::replace(&mut *lock(&variable.current), next)),
+            (_, None) => None,
+        };
+        drop(old);
+    }
+}
+
+impl Source {
+    /// Whether it is a cell that requires gradients.
+    pub(super) fn is_tracked(&self) -> bool {
+        let Source::Cell(cell) = self else { return false };
+        cell.variable().is_some_and(|cell| cell.requires_grad.load(Ordering::Relaxed))
+    }
+
+    /// Whether both are the same tensor.
+    fn is(&self, other: &Source) -> bool {
+        match (self, other) {
+            (Source::Input(a), Source::Input(b)) => a == b,
+            (Source::Cell(a), Source::Cell(b)) | (Source::Gradient(a), Source::Gradient(b)) => {
+                Arc::ptr_eq(a, b)
+            }
+            (Source::State(a, i), Source::State(b, j)) => (a, i) == (b, j),
+            _ => false,
+        }
+    }
+}
+
+/// A tensor with a value, in the form of a captured node.
+fn with_value(like: &Node, value: Value, tracked: bool) -> Tensor {
+    let (shape, device, line) = (like.shape.clone(), like.device.clone(), like.location);
+    Tensor::first(Node::new(Op::Leaf, shape, like.dtype, device, Inputs::new(), Some(value), tracked, line))
+}
