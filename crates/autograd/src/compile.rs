@@ -8,7 +8,8 @@ use std::{
 };
 
 use tensor_core::{
-    Call, Error, ErrorKind, Replay, ReplayCounts, Result, Tensor, TensorTree, caller_line, with_own_lines,
+    Call, CallMode, Error, ErrorKind, Replay, ReplayCounts, Result, Tensor, TensorTree,
+    autocast::autocast_dtype, caller_line, with_own_lines,
 };
 
 /// A function that [`compile()`] made.
@@ -116,15 +117,14 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
             returned = Some(results);
             Ok((tensors, form))
         };
-        let (tensors, call) = replay.call(&tensors, self.is_strict, &mut run)?;
+        let mode = CallMode { strict: self.is_strict, autocast: autocast_dtype() };
+        let (tensors, call) = replay.call(&tensors, mode, &mut run)?;
         match call {
             Call::Replayed(form) => return rebuilt(form, &tensors),
             Call::Ran(Some(reason)) if !std::mem::replace(has_said_why, true) => {
                 // A closed stderr is not an error.
-                let _ = writeln!(
-                    io::stderr(),
-                    "taper: a function is not compiled and runs as usual: {reason}"
-                );
+                let _ =
+                    writeln!(io::stderr(), "taper: a function is not compiled and runs as usual: {reason}");
             }
             Call::Captured | Call::Ran(_) => {}
         }

@@ -51,7 +51,6 @@ pub use files::file_dataset::{FileDataset, RowFile};
 pub use files::idx::{Idx, MnistFiles, find_mnist, read_idx, read_idx_within};
 pub use loader::{Batches, DataLoader};
 pub use move_to::ToDevice;
-pub use tensor_core::TensorTree;
 /// `#[derive(ToDevice)]`: moves a struct or enum of tensors as a whole.
 pub use nn_derive::ToDevice;
 pub use pictures::digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};
@@ -72,6 +71,7 @@ pub use sampler::{
 };
 pub use shuffle::Draws;
 pub use stream::{IterableDataset, StreamBatches, StreamLoader};
+pub use tensor_core::TensorTree;
 pub use tensor_core::file::ReadBudget;
 pub use tensor_dataset::{Columns, TensorDataset};
 

@@ -150,8 +150,8 @@ pub use tensor_core::{
     DeviceKind, Element, ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType,
     HistogramOptions, Index, IntegerGroups, Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis,
     Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor,
-    TensorOptions, TensorTree, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all, eval_pending, f16,
-    fork_rng, no_autocast, set_default_dtype,
+    TensorOptions, TensorTree, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all,
+    eval_pending, f16, fork_rng, no_autocast, set_default_dtype,
 };
 
 /// Operations with your own kernels: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend,

@@ -31,8 +31,6 @@ pub use base::file;
 pub use base::host_bytes::HostBytes;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
-#[doc(hidden)] // for `distributed`, `nn` and `optim`
-pub use base::{on_drop::OnDrop, sync::lock};
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},
@@ -42,6 +40,8 @@ pub use base::{
     philox::{philox, philox_words},
     shape::{MAX_ELEMENTS, Shape},
 };
+#[doc(hidden)] // for `distributed`, `nn` and `optim`
+pub use base::{on_drop::OnDrop, sync::lock};
 pub use devices::{
     backend::{self, Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage},
     defaults::{default_dtype, set_default_dtype},
@@ -103,8 +103,8 @@ pub use native::{
 };
 #[doc(hidden)] // for `autograd`, `nn` and `optim`
 pub use schedule::replay::{
-    Call, GraphNumbers, HostState, HostValues, NotedState, RandomStream, Replay, ReplayCounts, is_capturing,
-    note_guard, note_host_state, refuse_in_capture, refuse_later,
+    Call, CallMode, GraphNumbers, HostState, HostValues, NotedState, RandomStream, Replay, ReplayCounts,
+    is_capturing, note_guard, note_host_state, refuse_in_capture, refuse_later,
 };
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;

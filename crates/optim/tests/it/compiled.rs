@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 
 use autograd::{TensorGrad, compile, compile_or_run, no_grad};
 use optim::{
-    AdadeltaConfig, AdagradConfig, Adam, AdamConfig, AdamW, AdamWConfig, AdamaxConfig, AsgdConfig, LionConfig,
-    MuonConfig, NAdamConfig, Optimizer, ParamGroups, RAdamConfig, RmsPropConfig, RpropConfig, Sgd, SgdConfig,
-    UpdateRule, clip_grad_norm,
+    AdadeltaConfig, AdagradConfig, Adam, AdamConfig, AdamW, AdamWConfig, AdamaxConfig, AsgdConfig,
+    LionConfig, MuonConfig, NAdamConfig, Optimizer, ParamGroups, RAdamConfig, RmsPropConfig, RpropConfig,
+    Sgd, SgdConfig, UpdateRule, clip_grad_norm,
 };
 use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Stateful, Tensor};
 
@@ -63,12 +63,20 @@ fn agrees<C: UpdateRule>(config: C) -> Result<()> {
             assert!(counts.captured <= 3 && counts.replayed >= 5, "{}: {counts:?}", C::NAME);
         }
         let gradients: Vec<Tensor> = p.iter().map(|p| p.grad().unwrap()).collect();
-        let state = format!("{:?}", optimizer.borrow().state_dict().iter().map(|(name, value)| {
-            match value {
-                tensor_core::StateValue::Tensor(t) => format!("{name} {:?}", t.read_bytes()),
-                tensor_core::StateValue::Number(n) => format!("{name} {n:?}"),
-            }
-        }).collect::<Vec<_>>());
+        let state = format!(
+            "{:?}",
+            optimizer
+                .borrow()
+                .state_dict()
+                .iter()
+                .map(|(name, value)| {
+                    match value {
+                        tensor_core::StateValue::Tensor(t) => format!("{name} {:?}", t.read_bytes()),
+                        tensor_core::StateValue::Number(n) => format!("{name} {n:?}"),
+                    }
+                })
+                .collect::<Vec<_>>()
+        );
         Ok((bits(&losses)?, bits(&p)?, bits(&gradients)?, state))
     };
     assert_eq!(train(true)?, train(false)?, "{}", C::NAME);
@@ -133,7 +141,10 @@ fn arguments_of_each_form_are_captured_once() -> Result<()> {
         assert_eq!(double.call(Tensor::new([1.0f64], &cpu())?)?.to_vec::<f64>()?, [3.0]);
         // A view is another form.
         let columns = double.call(rows.t()?)?;
-        assert_eq!((columns.dims(), columns.to_vec::<f32>()?[..4].to_vec()), (&[4, 3][..], vec![1.0, 9.0, 17.0, 3.0]));
+        assert_eq!(
+            (columns.dims(), columns.to_vec::<f32>()?[..4].to_vec()),
+            (&[4, 3][..], vec![1.0, 9.0, 17.0, 3.0])
+        );
         assert_eq!(double.call(rows.clone())?.to_vec::<f32>()?[..3], [1.0, 3.0, 5.0]);
     }
     assert_eq!((ran.get(), double.counts().captured, double.counts().replayed), (4, 4, 8));
@@ -147,7 +158,14 @@ fn results_may_be_anything_that_exists() -> Result<()> {
     let f = compile(|x: Tensor| {
         counter.assign(&counter.add_scalar(1.0))?;
         let twice = x.mul_scalar(2.0);
-        Ok(vec![x.clone(), constant.clone(), counter.detach(), twice.clone(), twice, Tensor::full([2], 3.0, &cpu)?])
+        Ok(vec![
+            x.clone(),
+            constant.clone(),
+            counter.detach(),
+            twice.clone(),
+            twice,
+            Tensor::full([2], 3.0, &cpu)?,
+        ])
     });
     for k in 1..5 {
         let x = Tensor::full([1], f64::from(k), &cpu)?;
@@ -250,9 +268,8 @@ fn what_is_built_before_is_a_value() -> Result<()> {
     // Not computed yet when the function is captured, on this thread and on another one.
     let pending = Tensor::randn([4], &rng)?.exp();
     let cell = Tensor::randn([4], &rng)?.mul_scalar(2.0).into_cell(false)?;
-    let other = std::thread::scope(|s| {
-        s.spawn(|| Tensor::ones([4], &cpu)?.exp().into_cell(false)).join().unwrap()
-    })?;
+    let other =
+        std::thread::scope(|s| s.spawn(|| Tensor::ones([4], &cpu)?.exp().into_cell(false)).join().unwrap())?;
     let f = compile(|x: Tensor| {
         cell.assign(&cell.add(&pending)?)?;
         cell.add(&other)?.add(&x)
@@ -322,7 +339,10 @@ fn what_cannot_be_repeated_is_refused_and_undone() -> Result<()> {
 
     // What the function itself reports is its own error.
     let fails = compile(|x: Tensor| x.reshape([3]));
-    assert!(matches!(fails.call(x.clone()).unwrap_err().kind(), ErrorKind::ShapeMismatch { .. } | ErrorKind::Invalid { .. }));
+    assert!(matches!(
+        fails.call(x.clone()).unwrap_err().kind(),
+        ErrorKind::ShapeMismatch { .. } | ErrorKind::Invalid { .. }
+    ));
 
     // A function that goes on as usual.
     let either = compile_or_run(|x: Tensor| if x.sum().item::<f32>()? > 0.0 { Ok(x.neg()) } else { Ok(x) });
@@ -391,11 +411,13 @@ fn a_failing_call_changes_nothing() -> Result<()> {
     for _ in 0..3 {
         step.call(Tensor::new([0i64, 3, 3], &cpu)?)?;
     }
-    let before = (bits(&[table.detach()])?, adam.borrow().state_dict().number("state.0.step").map(|n| n.as_f64()));
+    let before =
+        (bits(&[table.detach()])?, adam.borrow().state_dict().number("state.0.step").map(|n| n.as_f64()));
     let error = step.call(Tensor::new([0i64, 5, 3], &cpu)?).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { index: 5, .. }), "{error}");
     assert_eq!(error.location().unwrap().file(), file!());
-    let after = (bits(&[table.detach()])?, adam.borrow().state_dict().number("state.0.step").map(|n| n.as_f64()));
+    let after =
+        (bits(&[table.detach()])?, adam.borrow().state_dict().number("state.0.step").map(|n| n.as_f64()));
     assert_eq!(before, after);
     let _ = step.call(Tensor::new([0i64, 4, 3], &cpu)?)?;
     assert_eq!(step.counts().captured, 2);

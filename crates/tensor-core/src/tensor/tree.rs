@@ -6,7 +6,10 @@ use std::{
     hash::{BuildHasher, Hash},
 };
 
-use crate::{base::error::{Error, Result}, tensor::Tensor};
+use crate::{
+    base::error::{Error, Result},
+    tensor::Tensor,
+};
 
 /// Values made of tensors: tuples, arrays, `Vec`, `Option` and maps of them, and your own types by
 /// `#[derive(ToDevice)]`. Numbers and strings among them are cloned.

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 pub(crate) use self::capture::{GradientUse, note_assigned, note_draw, note_gradient};
-pub(crate) use self::numbers::has_own_constants;
-pub use self::numbers::GraphNumbers;
 pub use self::capture::{
     HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
     refuse_in_capture, refuse_later,
 };
+pub use self::numbers::GraphNumbers;
+pub(crate) use self::numbers::has_own_constants;
 use self::{
     capture::{Assigned, Capture, Gradient, Guard, capture},
-    program::{Form, Leaf, Made, Program, Settings, Source, StateOf, Varying, computed},
+    program::{Arguments, Form, Leaf, Made, Program, Source, StateOf, Varying, computed},
 };
 use super::{
     PlanCache, UNWATCHED, by_device,
@@ -37,10 +37,12 @@ use crate::{
         sync::lock,
     },
     devices::device::Device,
+    elements::dtype::DType,
     graph::{
         handle::Tensor,
-        node::{BuiltNodes, Inputs, Node, built_in},
+        node::{BuiltNodes, Inputs, Node, built_in, is_built_in},
         op::Op,
+        trace::is_tracing,
     },
 };
 
@@ -49,12 +51,14 @@ use crate::{
 pub struct Replay<T> {
     /// The one that was used last is the last.
     programs: Vec<(Program, T)>,
+    /// The forms of arguments for which the function cannot be compiled and runs as usual.
+    refused: Vec<Arguments>,
     counts: ReplayCounts,
 }
 
 impl<T> Default for Replay<T> {
     fn default() -> Replay<T> {
-        Replay { programs: Vec::new(), counts: ReplayCounts::default() }
+        Replay { programs: Vec::new(), refused: Vec::new(), counts: ReplayCounts::default() }
     }
 }
 
@@ -65,7 +69,7 @@ pub enum Call<'a, T> {
     Captured,
     /// A program ran; what is kept with it.
     Replayed(&'a T),
-    /// The function ran as usual; the reason, unless it is a part of another compiled function or watched.
+    /// The function ran as usual; the reason, where it was about to be captured.
     Ran(Option<Error>),
 }
 
@@ -89,6 +93,15 @@ impl<T> std::fmt::Debug for Replay<T> {
     }
 }
 
+/// How a function is called.
+#[derive(Clone, Copy, Debug)]
+pub struct CallMode {
+    /// Whether a function that cannot be compiled is an error; otherwise it runs as usual.
+    pub strict: bool,
+    /// The dtype to which operations cast their inputs.
+    pub autocast: Option<DType>,
+}
+
 /// The outcome of a capture.
 enum Captured {
     /// The function was captured.
@@ -104,15 +117,14 @@ impl<T> Replay<T> {
         self.counts
     }
 
-    /// Calls `f` with `inputs`, or repeats what it did. If it cannot be compiled, that is an error with
-    /// `strict`; otherwise `f` runs as usual. `keep` makes what is kept with a captured call.
+    /// Calls `f` with `inputs`, or repeats what it did. `f` also makes what is kept with its program.
     ///
     /// # Errors
     /// Those of `f`, of the device, and what cannot be compiled. Nothing is changed then.
     pub fn call(
         &mut self,
         inputs: &[Tensor],
-        strict: bool,
+        mode: CallMode,
         f: &mut dyn FnMut(&[Tensor]) -> Result<(Vec<Tensor>, T)>,
     ) -> Result<(Vec<Tensor>, Call<'_, T>)> {
         let mut kept = None;
@@ -121,19 +133,27 @@ impl<T> Replay<T> {
             kept = Some(keep);
             Ok(results)
         };
-        if is_capturing() || watch_flags::computes_each_operation() {
+        // A part of another compiled function, of a checkpoint, of a function that is mapped or of an export;
+        // or each operation is watched by itself.
+        if is_capturing() || is_built_in() || is_tracing() || watch_flags::computes_each_operation() {
             self.counts.ran += 1;
             return Ok((run(inputs)?, Call::Ran(None)));
         }
+        for refused in self.refused.iter().filter(|_| !mode.strict) {
+            if refused.fit(inputs, mode.autocast)? {
+                self.counts.ran += 1;
+                return Ok((run(inputs)?, Call::Ran(None)));
+            }
+        }
         for at in (0..self.programs.len()).rev() {
-            if let Some(results) = self.programs[at].0.call(inputs)? {
+            if let Some(results) = self.programs[at].0.call(inputs, mode.autocast)? {
                 self.counts.replayed += 1;
                 self.programs[at..].rotate_left(1);
                 let (_, kept) = &self.programs[self.programs.len() - 1];
                 return Ok((results, Call::Replayed(kept)));
             }
         }
-        let (results, captured) = capture_call(inputs, strict, &mut run)?;
+        let (results, captured) = capture_call(inputs, mode, &mut run)?;
         match (captured, kept) {
             (Captured::Program(program), Some(kept)) => {
                 if self.programs.len() >= MAX_PROGRAMS {
@@ -144,6 +164,10 @@ impl<T> Replay<T> {
                 Ok((results, Call::Captured))
             }
             (Captured::Refused(reason), _) => {
+                if self.refused.len() >= MAX_PROGRAMS {
+                    self.refused.remove(0);
+                }
+                self.refused.push(Arguments::of(inputs, mode.autocast)?);
                 self.counts.ran += 1;
                 Ok((results, Call::Ran(Some(reason))))
             }
@@ -155,7 +179,7 @@ impl<T> Replay<T> {
 /// Runs the function once, as usual, and makes a program of what it did.
 fn capture_call(
     inputs: &[Tensor],
-    strict: bool,
+    mode: CallMode,
     f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<(Vec<Tensor>, Captured)> {
     // What is pending from before the call is not a part of the function.
@@ -163,9 +187,8 @@ fn capture_call(
     for input in inputs {
         computed(&input.node())?;
     }
-    let settings = Settings::present();
     let given: Vec<Tensor> = inputs.iter().map(argument).collect();
-    let ((results, capture), built) = built_in(|| capture(strict, || f(&given)));
+    let ((results, capture), built) = built_in(|| capture(mode.strict, || f(&given)));
     let undo = Undo(capture);
     let results = match results {
         Ok(results) => results,
@@ -176,9 +199,9 @@ fn capture_call(
     };
     let mut capture = undo.0;
     let refused = capture.refused.take();
-    let function = Function { inputs, given: &given, results: &results, built, settings };
+    let function = Function { inputs, given: &given, results: &results, built, autocast: mode.autocast };
     match refused.or_else(|| function.refuse(&capture)) {
-        Some(reason) if strict => {
+        Some(reason) if mode.strict => {
             Undo(capture).run();
             Err(reason)
         }
@@ -231,12 +254,13 @@ struct Function<'a> {
     given: &'a [Tensor],
     results: &'a [Tensor],
     built: BuiltNodes,
-    settings: Settings,
+    autocast: Option<DType>,
 }
 
 /// The error of something that cannot be compiled, at a line.
 fn refusal(node: &Node, message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Capture { op: "compile", message: message.into() }).computing(node.op.name(), node.location)
+    Error::new(ErrorKind::Capture { op: "compile", message: message.into() })
+        .computing(node.op.name(), node.location)
 }
 
 impl Function<'_> {
@@ -293,18 +317,23 @@ impl Function<'_> {
     fn program(&self, mut capture: Capture) -> Result<Program> {
         // Programs that run at the same time lock their states in one order.
         capture.states.sort_by_key(|noted| Arc::as_ptr(&noted.state).cast::<()>() as usize);
-        let targets: Vec<Arc<Node>> = self.kept(&capture).into_iter().filter(|node| !node.has_value()).collect();
+        let targets: Vec<Arc<Node>> =
+            self.kept(&capture).into_iter().filter(|node| !node.has_value()).collect();
         let sources = Sources::new(self.given, &capture);
         let ends = Ends::new(self.results, capture);
         let groups = by_device(targets);
         if let Some(node) = groups.get(1).and_then(|group| group.first()) {
-            return Err(refusal(node, "a compiled function computes on one device, and this is on another one"));
+            return Err(refusal(
+                node,
+                "a compiled function computes on one device, and this is on another one",
+            ));
         }
         let bindings = match groups.first() {
             Some(targets) => plan_and_run(targets, &sources, &self.built)?,
             None => Bindings::default(),
         };
-        let Ends { results, assigned, gradients, without_gradient, states: ends_of_states, draws, guards } = ends;
+        let Ends { results, assigned, gradients, without_gradient, states: ends_of_states, draws, guards } =
+            ends;
         let mut made = |node: &Arc<Node>| bindings.made(node, &sources);
         let outputs = results.iter().map(&mut made).collect();
         let assigned = assigned.iter().map(|(cell, node)| (cell.clone(), made(node))).collect();
@@ -314,14 +343,11 @@ impl Function<'_> {
         for EndState { noted, made: nodes } in ends_of_states {
             states.push(StateOf { made: nodes.iter().map(&mut made).collect(), ..noted });
         }
-        let inputs = self.inputs.iter().map(|input| Ok(Form::of(&input.node(), &computed(&input.node())?)));
-        let inputs = inputs.collect::<Result<_>>()?;
-        let settings = self.settings;
+        let arguments = Arguments::of(self.inputs, self.autocast)?;
         let Bindings { plan, nodes, leaves, leaf_of, varying, is_checked_late, .. } = bindings;
         Ok(Program {
-            settings,
+            arguments,
             guards,
-            inputs,
             plan,
             nodes,
             leaves,
@@ -557,11 +583,7 @@ fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) ->
 }
 
 /// Calls `f` with the collected items of the targets, while the device is locked.
-fn look<R>(
-    device: &Device,
-    targets: &[Arc<Node>],
-    f: impl FnOnce(&mut PlanCache) -> Result<R>,
-) -> Result<R> {
+fn look<R>(device: &Device, targets: &[Arc<Node>], f: impl FnOnce(&mut PlanCache) -> Result<R>) -> Result<R> {
     let mut cache = lock(plans(device));
     let copies = cache.collector.collect(targets);
     let result = match copies.first() {

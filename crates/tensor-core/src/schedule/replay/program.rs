@@ -123,22 +123,55 @@ pub(super) struct StateOf {
 
 /// The settings of a thread that operations depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Settings {
+struct Settings {
     grad: bool,
     dtype: DType,
+    autocast: Option<DType>,
 }
 
 impl Settings {
-    pub(super) fn present() -> Settings {
-        Settings { grad: is_grad_enabled(), dtype: default_dtype() }
+    fn present(autocast: Option<DType>) -> Settings {
+        Settings { grad: is_grad_enabled(), dtype: default_dtype(), autocast }
+    }
+}
+
+/// The form of a call: that of its arguments, and the settings of the thread.
+pub(super) struct Arguments {
+    settings: Settings,
+    forms: Vec<Form>,
+}
+
+impl Arguments {
+    pub(super) fn of(inputs: &[Tensor], autocast: Option<DType>) -> Result<Arguments> {
+        let form = |input: &Tensor| {
+            let node = input.node();
+            Ok(Form::of(&node, &computed(&node)?))
+        };
+        Ok(Arguments {
+            settings: Settings::present(autocast),
+            forms: inputs.iter().map(form).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Whether these arguments have the form, under the present settings.
+    pub(super) fn fit(&self, inputs: &[Tensor], autocast: Option<DType>) -> Result<bool> {
+        if inputs.len() != self.forms.len() || self.settings != Settings::present(autocast) {
+            return Ok(false);
+        }
+        for (form, input) in self.forms.iter().zip(inputs) {
+            let node = input.node();
+            if !form.fits(&node, &computed(&node)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
 /// A captured function.
 pub(super) struct Program {
-    pub(super) settings: Settings,
+    pub(super) arguments: Arguments,
     pub(super) guards: Vec<Guard>,
-    pub(super) inputs: Vec<Form>,
     /// The plan and its device, unless nothing is computed.
     pub(super) plan: Option<(Arc<Plan>, Device)>,
     /// The nodes of the plan's items, without inputs and values.
@@ -181,8 +214,8 @@ struct Call<'a> {
 
 impl Program {
     /// Calls the function; none if the program does not fit the arguments, the cells or the settings.
-    pub(super) fn call(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
-        if !self.fits(inputs)? {
+    pub(super) fn call(&self, inputs: &[Tensor], autocast: Option<DType>) -> Result<Option<Vec<Tensor>>> {
+        if !self.arguments.fit(inputs, autocast)? || !self.fits() {
             return Ok(None);
         }
         let mut hosts: Vec<_> = self.states.iter().map(|known| lock(&known.state)).collect();
@@ -223,22 +256,13 @@ impl Program {
         Ok(Some(results))
     }
 
-    /// Whether the program is for arguments of this form, and the settings are those of the captured call.
-    fn fits(&self, inputs: &[Tensor]) -> Result<bool> {
-        if inputs.len() != self.inputs.len() || self.settings != Settings::present() {
-            return Ok(false);
-        }
-        for (form, input) in self.inputs.iter().zip(inputs) {
-            let node = input.node();
-            if !form.fits(&node, &computed(&node)?) {
-                return Ok(false);
-            }
-        }
+    /// Whether what the program depends on beside its arguments is as it was captured.
+    fn fits(&self) -> bool {
         let has_gradient = |cell: &Arc<Node>| cell.variable().is_some_and(|v| lock(&v.grad).is_some());
         let is_tracked = |leaf: &Leaf| leaf.source.is_tracked() == leaf.is_tracked;
-        Ok(self.guards.iter().all(|holds| holds())
+        self.guards.iter().all(|holds| holds())
             && !self.without_gradient.iter().any(has_gradient)
-            && self.leaves.iter().all(is_tracked))
+            && self.leaves.iter().all(is_tracked)
     }
 }
 
@@ -397,7 +421,8 @@ impl Call<'_> {
     fn save_overwritten(&mut self) {
         for (cell, made) in &self.program.assigned {
             let Ok(new) = self.result(&made.source) else { continue };
-            let is_overwritten = self.leaves.iter().any(|held| Arc::ptr_eq(&held.value.storage, &new.storage));
+            let is_overwritten =
+                self.leaves.iter().any(|held| Arc::ptr_eq(&held.value.storage, &new.storage));
             if is_overwritten && let Ok(next) = self.cell_value(cell, made) {
                 self.replace(cell, next);
             }
