@@ -32,10 +32,10 @@ struct Inner<I, O, F> {
 
 /// A function that runs without planning from its second call on.
 ///
-/// `f` takes and returns a tensor, a tuple, a `Vec` or any other [`TensorTree`]. What it reads and changes
-/// besides is found while it runs for the first time: parameters and other cells, their gradients, running
-/// means, the counts, settings and moments of an optimizer, the position of a generator. Each call sees their
-/// present values and assigns the new ones, so that a whole training step compiles:
+/// `f` takes and returns a tensor, a tuple, a `Vec` or any other [`TensorTree`]. Everything else that it
+/// reads and changes is found while it runs for the first time: parameters and other cells, their gradients,
+/// running means, the counts, settings and moments of an optimizer, the position of a generator. Each call
+/// sees their present values and assigns the new ones, so that a whole training step compiles:
 ///
 /// ```
 /// use std::cell::RefCell;
@@ -97,10 +97,10 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
     /// Calls the function.
     ///
     /// # Errors
-    /// Those of the function and of the device. [`ErrorKind::Capture`] for what cannot be compiled: a read of
-    /// a value, random numbers that are drawn on the host, a tensor that is held after the call but is no
-    /// result, arguments or results that are recorded for gradients, work on two devices. The function's
-    /// effects are then undone.
+    /// The errors of the function and of the device. [`ErrorKind::Capture`] for what cannot be compiled: a
+    /// read of a value, random numbers that are drawn on the host, a tensor that is held after the call but
+    /// is no result, arguments or results that are recorded for gradients, work on two devices. The
+    /// function's effects are then undone.
     #[track_caller]
     pub fn call(&self, arguments: I) -> Result<O> {
         let _line = caller_line();

@@ -1,5 +1,5 @@
-//! Expands a struct or enum to its `impl TensorTree`, which makes it a `ToDevice` too: a value of the same type
-//! with each field mapped, or cloned if it is marked `skip`.
+//! Expands a struct or enum to its `impl TensorTree`, which makes it a `ToDevice` too: a value of the same
+//! type with each field mapped, or cloned if it is marked `skip`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};

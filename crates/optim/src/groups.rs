@@ -417,7 +417,7 @@ impl<C: UpdateRule> Drop for GroupsMut<'_, C> {
     }
 }
 
-/// What steps read and change beside the parameters. Compiled functions hold it too.
+/// The numbers and tensors that steps read and change beside the parameters. Compiled functions hold it too.
 #[derive(Debug)]
 struct Host<C: UpdateRule> {
     /// The groups with their present settings.
@@ -484,8 +484,8 @@ impl<C: UpdateRule> Host<C> {
         tensors(&mut state).flatten().map(|tensor| tensor.clone()).collect()
     }
 
-    /// The numbers of a parameter's next update, and its state afterwards. The update is built for them alone,
-    /// with the parameter in place of the gradient.
+    /// The numbers of a parameter's next update, and its state afterwards. The update is built for them
+    /// alone, with the parameter in place of the gradient.
     fn alike(&self, group: usize, index: usize, counts: Vec<u64>) -> Result<Alike<C::State>> {
         let parameter = &self.groups[group].parameters[index];
         let update = GraphNumbers::built(|| no_grad(|| self.update(group, index, parameter.detach())))?;

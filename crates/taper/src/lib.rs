@@ -234,6 +234,7 @@ mod guide {
         quantizing = "quantizing.md";
         extending = "extending.md";
         performance = "performance.md";
+        compile = "compile.md";
     }
     #[doc = include_str!("../../../README.md")]
     mod readme {}

@@ -101,13 +101,16 @@ pub use native::{
     recurrence::{Recurrence, RecurrencePass, RecurrentCell},
     running_extreme::RunningExtreme,
 };
-#[doc(hidden)] // for `autograd`, `nn` and `optim`
-pub use schedule::replay::{
-    Call, CallMode, GraphNumbers, HostState, HostValues, NotedState, RandomStream, Replay, ReplayCounts,
-    is_capturing, note_guard, note_host_state, refuse_in_capture, refuse_later,
-};
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;
+#[doc(hidden)] // for `autograd`, `nn`, `onnx` and `optim`
+pub use schedule::{
+    capture::{
+        HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
+        refuse_in_capture, refuse_later,
+    },
+    replay::{Call, CallMode, GraphNumbers, Replay, ReplayCounts},
+};
 pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},
     plan::{Separation, StoreReason},

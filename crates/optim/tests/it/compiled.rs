@@ -337,7 +337,7 @@ fn what_cannot_be_repeated_is_refused_and_undone() -> Result<()> {
     let argument = compile(|x: Tensor| Ok(x.exp().detach()));
     refused(argument.call(w.mul(&x)?), "argument of a compiled function");
 
-    // What the function itself reports is its own error.
+    // An error of the function itself stays what it is.
     let fails = compile(|x: Tensor| x.reshape([3]));
     assert!(matches!(
         fails.call(x.clone()).unwrap_err().kind(),

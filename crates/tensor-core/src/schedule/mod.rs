@@ -4,13 +4,14 @@
 //! and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the kernels,
 //! and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds the pending
 //! work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices.
-//! `replay` runs compiled functions.
+//! `capture` notes the effects of a function that is compiled, and `replay` runs it.
 //! `explain` reports what would run. `watch` times launches.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 
 mod bounds;
 mod cache;
+pub(crate) mod capture;
 mod collect;
 mod execute;
 pub(crate) mod explain;
@@ -120,7 +121,7 @@ pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
 /// [`evaluate`] with a progress callback. The kernels that a target needs come before those that only
 /// later targets need.
 pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) -> Result<()> {
-    if replay::is_capturing() {
+    if capture::is_capturing() {
         // The whole function is planned at its end.
         return Ok(());
     }
@@ -138,7 +139,7 @@ pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) 
 
 /// [`evaluate`], if it needs no new memory on any device; otherwise returns false and computes nothing.
 pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
-    if replay::is_capturing() {
+    if capture::is_capturing() {
         return Ok(true);
     }
     let groups = by_device(targets);

@@ -135,7 +135,7 @@ pub(crate) fn note_bytes(bytes: usize) {
 
 /// Computes every pending node that this thread built and that a user still holds.
 pub(crate) fn flush() -> Result<()> {
-    if super::replay::is_capturing() {
+    if super::capture::is_capturing() {
         return Ok(());
     }
     let nodes = PENDING.with_borrow_mut(|pending| {

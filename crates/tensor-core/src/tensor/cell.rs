@@ -23,8 +23,8 @@ use crate::{
         trace,
     },
     schedule::{
+        capture::{self, GradientUse, is_capturing},
         pending,
-        replay::{self, GradientUse, is_capturing},
     },
 };
 
@@ -120,7 +120,7 @@ impl Tensor {
                 ),
             }));
         }
-        replay::note_assigned(&self.0, || lock(&variable.current).clone());
+        capture::note_assigned(&self.0, || lock(&variable.current).clone());
         let next = cell_value(&value.node(), variable.requires_grad.load(Ordering::Relaxed));
         let _ = next.0.leaf.set(Arc::downgrade(&self.0));
         let old = std::mem::replace(&mut *lock(&variable.current), next);
@@ -182,7 +182,7 @@ impl Tensor {
     pub fn grad(&self) -> Option<Tensor> {
         self.0.variable().and_then(|variable| {
             let before = || lock(&variable.grad).clone();
-            replay::note_gradient(&self.0, before, GradientUse::Read);
+            capture::note_gradient(&self.0, before, GradientUse::Read);
             lock(&variable.grad).clone()
         })
     }
@@ -191,7 +191,7 @@ impl Tensor {
     pub fn set_grad(&self, grad: Option<Tensor>) {
         if let Some(variable) = self.0.variable() {
             let before = || lock(&variable.grad).clone();
-            replay::note_gradient(&self.0, before, GradientUse::Replaced);
+            capture::note_gradient(&self.0, before, GradientUse::Replaced);
             let old = std::mem::replace(&mut *lock(&variable.grad), grad);
             drop(old);
         }
@@ -203,7 +203,7 @@ impl Tensor {
     #[doc(hidden)]
     pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
         let Some(variable) = self.0.variable() else { return true };
-        replay::note_gradient(&self.0, || lock(&variable.grad).clone(), GradientUse::Changed);
+        capture::note_gradient(&self.0, || lock(&variable.grad).clone(), GradientUse::Changed);
         let mut slot = lock(&variable.grad);
         if slot.as_ref().map(Tensor::id) != seen.map(Tensor::id) {
             return false;

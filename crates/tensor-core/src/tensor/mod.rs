@@ -54,7 +54,7 @@ use crate::{
     },
     schedule::{
         self,
-        replay::{is_capturing, refuse_in_capture},
+        capture::{is_capturing, refuse_in_capture},
     },
 };
 

@@ -161,8 +161,8 @@ enum Steps {
     Compiled,
 }
 
-/// Training steps of a two-layer network, 8 to 16 to 4, on inputs of shape `[a, b, c, 8]`. The learning rate is
-/// 0, so that the last step can be checked.
+/// Training steps of a two-layer network, 8 to 16 to 4, on inputs of shape `[a, b, c, 8]`. The learning rate
+/// is 0, so that the last step can be checked.
 fn steps(name: &str, kind: Steps) -> Case {
     const SIDE: usize = 22;
     const STEPS: usize = 1000;

@@ -1,11 +1,9 @@
-//! Compiled functions: a function runs once while everything that it does is captured, and later calls run the
-//! plan of its operations again, without a graph.
+//! Compiled functions: a function runs once while everything that it does is captured, and later calls run
+//! the plan of its operations again, without a graph.
 //!
-//! [`Replay::call`] tries the programs that it has, and captures the function if none fits. `capture` notes
-//! what a function does beside building operations; `program` runs a captured function; `numbers` finds the
-//! constants of a part of a graph.
+//! [`Replay::call`] tries the programs that it has, and captures the function if none fits. `program` runs a
+//! captured function; `numbers` finds the constants of a part of a graph.
 
-pub(crate) mod capture;
 mod numbers;
 mod program;
 
@@ -13,19 +11,12 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-pub(crate) use self::capture::{GradientUse, note_assigned, note_draw, note_gradient};
-pub use self::capture::{
-    HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
-    refuse_in_capture, refuse_later,
-};
 pub use self::numbers::GraphNumbers;
 pub(crate) use self::numbers::has_own_constants;
-use self::{
-    capture::{Assigned, Capture, Gradient, Guard, capture},
-    program::{Arguments, Form, Leaf, Made, Program, Source, StateOf, Varying, computed},
-};
+use self::program::{Arguments, Form, Leaf, Made, Program, Source, StateOf, Varying, computed};
 use super::{
     PlanCache, UNWATCHED, by_device,
+    capture::{Assigned, Capture, Gradient, Guard, NotedState, RandomStream, capture, is_capturing},
     collect::{self, Item},
     evaluate, execute, pending,
     plan::Plan,
@@ -62,7 +53,7 @@ impl<T> Default for Replay<T> {
     }
 }
 
-/// What a call of a [`Replay`] was.
+/// The kind of a call of a [`Replay`].
 #[derive(Debug)]
 pub enum Call<'a, T> {
     /// The function ran, and was captured.
@@ -73,7 +64,7 @@ pub enum Call<'a, T> {
     Ran(Option<Error>),
 }
 
-/// What the calls of a [`Replay`] were.
+/// The numbers of calls of a [`Replay`], by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayCounts {
     /// Calls that captured the function.
@@ -120,7 +111,7 @@ impl<T> Replay<T> {
     /// Calls `f` with `inputs`, or repeats what it did. `f` also makes what is kept with its program.
     ///
     /// # Errors
-    /// Those of `f`, of the device, and what cannot be compiled. Nothing is changed then.
+    /// The errors of `f` and of the device, and what cannot be compiled. Nothing is changed then.
     pub fn call(
         &mut self,
         inputs: &[Tensor],
@@ -182,7 +173,7 @@ fn capture_call(
     mode: CallMode,
     f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<(Vec<Tensor>, Captured)> {
-    // What is pending from before the call is not a part of the function.
+    // Tensors that are pending from before the call are not a part of the function.
     pending::flush()?;
     for input in inputs {
         computed(&input.node())?;
@@ -440,7 +431,7 @@ impl Sources {
     }
 }
 
-/// What a captured function hands over, by nodes, without what was there before.
+/// The results and effects of a captured function, by nodes, without the values from before.
 struct Ends {
     results: Vec<Arc<Node>>,
     assigned: Vec<(Arc<Node>, Arc<Node>)>,
@@ -556,7 +547,7 @@ fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) ->
     };
     // Constants that only the graph holds would be overwritten by their last readers.
     let mut constants: Vec<Arc<Node>> = Vec::new();
-    // What other code built before the function, such as the first value of a parameter.
+    // Tensors that other code built before the function, such as the first value of a parameter.
     let mut outside: Vec<Arc<Node>> = Vec::new();
     look(&device, targets, |cache| {
         for Item { node, value, .. } in cache.collector.items() {

@@ -18,7 +18,7 @@ use crate::{
         node::{Inputs, Node},
         op::Op,
     },
-    schedule::{collect::write_op, pending, replay::is_capturing},
+    schedule::{capture::is_capturing, collect::write_op, pending},
 };
 
 /// The numbers of constants in a part of a graph.

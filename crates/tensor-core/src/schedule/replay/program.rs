@@ -7,7 +7,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
 };
 
-use super::capture::{Guard, HostState, HostValues, RandomStream};
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
@@ -24,7 +23,9 @@ use crate::{
     },
     kernels::blocks::{self, BlockFormat},
     schedule::{
-        UNWATCHED, evaluate_one,
+        UNWATCHED,
+        capture::{Guard, HostState, HostValues, RandomStream},
+        evaluate_one,
         execute::{Bound, execute, scalar},
         plan::{Part, Plan, ScalarRef},
         plans,

@@ -20,7 +20,7 @@ use crate::{
         state::{State, Stateful},
     },
     kernels::operators::{BinaryOp, RandomKind},
-    schedule::replay::{RandomStream, note_draw, refuse_later},
+    schedule::capture::{RandomStream, note_draw, refuse_later},
 };
 
 /// A stream of random numbers for tensors on one device, like `torch.Generator`. Clones share the stream.

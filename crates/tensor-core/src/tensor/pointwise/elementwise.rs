@@ -208,8 +208,8 @@ impl Tensor {
     }
 
     /// A 0-d constant of this tensor's dtype and device. Constants in use on this thread are shared, so
-    /// that a loop of `x * 0.5` makes only one; in a function that is being compiled they are apart, because some
-    /// differ at later calls.
+    /// that a loop of `x * 0.5` makes only one. In a function that is being compiled they are apart, because
+    /// some differ at later calls.
     #[track_caller]
     pub(in crate::tensor) fn constant(&self, value: Scalar) -> Tensor {
         self.constant_of(value, self.dtype())

@@ -9,7 +9,7 @@ use crate::{
     },
     elements::{dtype::DType, element::Element, scalar::Scalar},
     graph::{node::Value, op::Op},
-    schedule::{self, replay::refuse_in_capture},
+    schedule::{self, capture::refuse_in_capture},
 };
 
 impl Tensor {

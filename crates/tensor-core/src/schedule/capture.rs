@@ -1,4 +1,4 @@
-//! [`Capture`]: what a function does while it runs to be compiled, beside building operations. Cells that it
+//! [`Capture`]: the effects of a function while it runs to be compiled, beside its operations. Cells that it
 //! assigns, gradients that it reads or replaces, random numbers that it reserves, and states of the host
 //! that it changes are noted here, so that a program can do the same at each later call.
 
@@ -102,7 +102,7 @@ pub(super) struct Gradient {
 /// A condition of the host that the captured operations depend on.
 pub(super) type Guard = Box<dyn Fn() -> bool + Send>;
 
-/// What happened while a function was captured.
+/// The effects of a function that was captured.
 #[derive(Default)]
 pub(super) struct Capture {
     /// Whether a read is an error; otherwise it ends the capture, and the function goes on as usual.
@@ -214,7 +214,7 @@ pub(crate) fn note_assigned(cell: &Arc<Node>, before: impl FnOnce() -> Tensor) {
     });
 }
 
-/// What happens to the gradient of a cell.
+/// The use that is made of the gradient of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GradientUse {
     /// It is read.
