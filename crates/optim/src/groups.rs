@@ -541,7 +541,8 @@ impl<C: UpdateRule> HostState for Host<C> {
     fn present(&mut self, step: usize) -> Result<HostValues> {
         self.groups.iter().try_for_each(|group| group.config.check())?;
         let mut values = HostValues::default();
-        let (mut begun, mut known): (Vec<Begun<C::State>>, Vec<Alike<C::State>>) = Default::default();
+        let mut begun: Vec<Begun<C::State>> = Vec::new();
+        let mut known: Vec<Alike<C::State>> = Vec::new();
         for &(g, i) in &self.stepped[step] {
             let parameter = &self.groups[g].parameters[i];
             let counts = counts_of(&mut self.states[g][i].clone().unwrap_or_default());

@@ -1,5 +1,7 @@
 //! Compiled training steps against the same steps as usual, bit by bit; and what cannot be compiled.
 
+#![allow(clippy::unwrap_used)]
+
 use std::cell::{Cell, RefCell};
 
 use autograd::{TensorGrad, compile, compile_or_run, no_grad};
@@ -214,14 +216,14 @@ fn gradients_accumulate_and_are_cleared() -> Result<()> {
         Ok(loss.detach())
     });
     for k in 1..6 {
-        add.call(Tensor::new([1.0f32, 10.0], &cpu())?)?;
+        let _ = add.call(Tensor::new([1.0f32, 10.0], &cpu())?)?;
         let k = k as f32;
         assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [k, 10.0 * k]);
     }
     // The first call had no gradient to add to.
     assert_eq!((add.counts().captured, add.counts().replayed), (2, 3));
     w.zero_grad();
-    add.call(Tensor::new([3.0f32, 4.0], &cpu())?)?;
+    let _ = add.call(Tensor::new([3.0f32, 4.0], &cpu())?)?;
     assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [3.0, 4.0]);
     let clear = compile(|x: Tensor| {
         w.mul(&x)?.sum().backward()?;
@@ -384,7 +386,7 @@ fn threads_wait_for_each_other() -> Result<()> {
         for _ in 0..4 {
             s.spawn(|| {
                 for _ in 0..50 {
-                    add.call(Tensor::ones([100], &cpu()).unwrap()).unwrap();
+                    let _ = add.call(Tensor::ones([100], &cpu()).unwrap()).unwrap();
                     // A reader sees a whole value.
                     let seen = total.to_vec::<f32>().unwrap();
                     assert!(seen.iter().all(|&v| v == seen[0]));
@@ -409,7 +411,7 @@ fn a_failing_call_changes_nothing() -> Result<()> {
         Ok(loss.detach())
     });
     for _ in 0..3 {
-        step.call(Tensor::new([0i64, 3, 3], &cpu)?)?;
+        let _ = step.call(Tensor::new([0i64, 3, 3], &cpu)?)?;
     }
     let before =
         (bits(&[table.detach()])?, adam.borrow().state_dict().number("state.0.step").map(|n| n.as_f64()));

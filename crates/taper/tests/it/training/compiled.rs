@@ -51,7 +51,11 @@ fn trained(is_compiled: bool, device: &Device) -> Result<Bits> {
         bits.push(loss.read_bytes()?);
         // The function of an inference sees both modes.
         for training in [false, true] {
-            if training { model.train() } else { model.eval() }
+            if training {
+                model.train()
+            } else {
+                model.eval()
+            }
             let found = if is_compiled { compiled_infer.call(x.clone())? } else { infer(x.clone())? };
             bits.push(found.read_bytes()?);
         }

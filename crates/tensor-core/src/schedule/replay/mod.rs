@@ -93,6 +93,9 @@ pub struct CallMode {
     pub autocast: Option<DType>,
 }
 
+/// A function of tensors, which also makes what is kept with its program.
+pub(crate) type Function<'a, T> = dyn FnMut(&[Tensor]) -> Result<(Vec<Tensor>, T)> + 'a;
+
 /// The outcome of a capture.
 enum Captured {
     /// The function was captured.
@@ -116,7 +119,7 @@ impl<T> Replay<T> {
         &mut self,
         inputs: &[Tensor],
         mode: CallMode,
-        f: &mut dyn FnMut(&[Tensor]) -> Result<(Vec<Tensor>, T)>,
+        f: &mut Function<'_, T>,
     ) -> Result<(Vec<Tensor>, Call<'_, T>)> {
         let mut kept = None;
         let mut run = |inputs: &[Tensor]| {
@@ -190,7 +193,7 @@ fn capture_call(
     };
     let mut capture = undo.0;
     let refused = capture.refused.take();
-    let function = Function { inputs, given: &given, results: &results, built, autocast: mode.autocast };
+    let function = Finished { inputs, given: &given, results: &results, built, autocast: mode.autocast };
     match refused.or_else(|| function.refuse(&capture)) {
         Some(reason) if mode.strict => {
             Undo(capture).run();
@@ -238,8 +241,8 @@ impl Undo {
     }
 }
 
-/// A captured function, before it is planned.
-struct Function<'a> {
+/// A function that was captured, before it is planned.
+struct Finished<'a> {
     inputs: &'a [Tensor],
     /// The arguments that the function saw.
     given: &'a [Tensor],
@@ -254,7 +257,7 @@ fn refusal(node: &Node, message: impl Into<String>) -> Error {
         .computing(node.op.name(), node.location)
 }
 
-impl Function<'_> {
+impl Finished<'_> {
     /// Why the function cannot be compiled, if so.
     fn refuse(&self, capture: &Capture) -> Option<Error> {
         let is_recorded = |result: &&Tensor| {

@@ -368,7 +368,11 @@ impl Call<'_> {
         let value = match source {
             Source::Made(item) => self.made.borrow().get(*item as usize).and_then(Option::clone),
             // A value from before the call: that of a leaf, if the plan reads it.
-            _ => match self.program.leaves.iter().position(|leaf| leaf.source.is(source)) {
+            Source::Input(_)
+            | Source::Cell(_)
+            | Source::Gradient(_)
+            | Source::State(..)
+            | Source::Fixed(_) => match self.program.leaves.iter().position(|leaf| leaf.source.is(source)) {
                 Some(at) => Some(self.leaves[at].value.clone()),
                 None => hold(source, self.inputs, &[])?.map(|held| held.value),
             },
