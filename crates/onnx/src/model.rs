@@ -67,15 +67,25 @@ pub struct Model {
     file_bytes: u64,
     value_names: std::sync::Arc<[String]>,
     /// Runs for inputs of a form that was seen before.
-    repeated: std::sync::Arc<Mutex<Repeated>>,
+    repeated: Repeats,
+}
+
+/// The [`Repeated`] runs of a model. A clone, whose weights may become others, has its own.
+#[derive(Default)]
+struct Repeats(Mutex<Repeated>);
+
+impl Clone for Repeats {
+    fn clone(&self) -> Repeats {
+        Repeats::default()
+    }
 }
 
 /// Later runs of a model: what a run for inputs of one form does is captured and repeated.
 #[derive(Default)]
 struct Repeated {
     replay: Replay<Vec<Option<Value>>>,
-    /// Whether the model has run, so that what is computed once is kept.
-    has_run: bool,
+    /// The ids of the weights with which the model has run before: a first run keeps what it computes once.
+    weights: Option<Vec<u64>>,
 }
 
 /// How a file is loaded. A [`Registry`], [`Rewrites`] or a [`Budget`] alone converts to options with defaults
@@ -324,10 +334,12 @@ impl Model {
         let recorded =
             is_grad_enabled() && (run.weights.iter().any(is_tracked) || tensors.iter().any(is_tracked));
         // Runs of several threads at a time go on independently.
-        let repeated = self.repeated.try_lock().ok();
+        let repeated = self.repeated.0.try_lock().ok();
         let repeated = repeated.filter(|_| tensors.len() == given.iter().flatten().count() && !recorded);
         let Some(mut repeated) = repeated else { return run_graph(run, &self.graph, given, &[]) };
-        if !std::mem::replace(&mut repeated.has_run, true) {
+        let weights: Vec<u64> = run.weights.iter().map(Tensor::id).collect();
+        if repeated.weights.as_ref() != Some(&weights) {
+            *repeated = Repeated { weights: Some(weights), ..Repeated::default() };
             return run_graph(run, &self.graph, given, &[]);
         }
         let mut made = None;

@@ -207,6 +207,58 @@ fn draws_go_on() -> Result<()> {
     Ok(())
 }
 
+/// A generator that the function makes starts anew at each call; dropout has its own stream, made before.
+#[test]
+fn streams_of_the_function_start_anew() -> Result<()> {
+    let outer = Generator::seed(1, &cpu());
+    let f = compile(|x: Tensor| {
+        let inner = Generator::seed(7, &cpu());
+        inner.set_offset(2);
+        Ok((Tensor::rand([2], &inner)?.mul(&x)?, Tensor::rand([2], &outer)?))
+    });
+    let mut drawn = Vec::new();
+    for _ in 0..4 {
+        let (fixed, next) = f.call(Tensor::ones([2], &cpu())?)?;
+        let inner = Generator::seed(7, &cpu());
+        inner.set_offset(2);
+        assert_eq!(bits(&[fixed])?, bits(&[Tensor::rand([2], &inner)?])?);
+        drawn.extend(next.to_vec::<f32>()?);
+    }
+    let again = Generator::seed(1, &cpu());
+    assert_eq!(drawn, Tensor::rand([8], &again)?.to_vec::<f32>()?);
+    assert_eq!(f.counts().captured, 1);
+    Ok(())
+}
+
+/// Results that the plan does not read, of cells with a value that is not computed yet.
+#[test]
+fn values_from_before_the_call_are_returned() -> Result<()> {
+    let cell = Tensor::zeros([2], &cpu())?.into_cell(false)?;
+    let f = compile(|x: Tensor| Ok((cell.detach(), x.exp())));
+    let g = compile(|x: Tensor| Ok((cell.clone(), x)));
+    for k in 0..4 {
+        cell.assign(&Tensor::full([2], f64::from(k), &cpu())?.mul_scalar(2.0))?;
+        let (value, _) = f.call(Tensor::ones([1], &cpu())?)?;
+        let k = k as f32;
+        assert_eq!(value.to_vec::<f32>()?, [2.0 * k; 2]);
+        cell.assign(&cell.add_scalar(1.0))?;
+        let (same, _) = g.call(Tensor::ones([1], &cpu())?)?;
+        // A cell is returned as itself.
+        assert_eq!((same.id(), same.to_vec::<f32>()?), (cell.id(), vec![2.0 * k + 1.0; 2]));
+    }
+    Ok(())
+}
+
+#[test]
+fn work_of_other_threads_is_refused() -> Result<()> {
+    let f = compile(|x: Tensor| {
+        let other = std::thread::scope(|s| s.spawn(|| x.exp()).join().unwrap());
+        other.add(&x)
+    });
+    refused(f.call(Tensor::ones([2], &cpu())?), "another thread");
+    Ok(())
+}
+
 #[test]
 fn gradients_accumulate_and_are_cleared() -> Result<()> {
     let w = Tensor::new([1.0f32, 2.0], &cpu())?.requires_grad();

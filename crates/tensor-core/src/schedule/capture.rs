@@ -5,7 +5,10 @@
 use std::{
     cell::{Cell, RefCell},
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crate::{
@@ -118,6 +121,7 @@ pub(super) struct Capture {
 
 thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
     static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
 }
 
@@ -127,8 +131,16 @@ pub fn is_capturing() -> bool {
     IS_ON.get()
 }
 
+/// The number of this thread's capture; 0 outside of one. A generator that a function makes starts anew at
+/// each call, and so do the constants of its draws.
+pub(crate) fn capture_number() -> u64 {
+    if IS_ON.get() { NUMBER.get() } else { 0 }
+}
+
 /// Runs `f` and returns what it did. A capture within a capture is a part of the outer one.
 pub(super) fn capture<R>(strict: bool, f: impl FnOnce() -> R) -> (R, Capture) {
+    static CAPTURES: AtomicU64 = AtomicU64::new(1);
+    NUMBER.set(CAPTURES.fetch_add(1, Ordering::Relaxed));
     CAPTURE.set(Some(Capture { strict, ..Capture::default() }));
     IS_ON.set(true);
     let ended = OnDrop::new(|| {

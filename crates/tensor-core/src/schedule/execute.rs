@@ -42,8 +42,9 @@ pub(super) trait Bound {
     fn node(&self, item: u32) -> &Arc<Node>;
     /// The value that the node had before the run.
     fn value(&self, item: u32) -> Option<&Value>;
-    /// Whether the buffer of a value must not be overwritten, although the plan would reuse it.
-    fn is_shared(&self, item: u32) -> bool;
+    /// Whether the buffer of a value must not be overwritten, although the plan would reuse it. `is_unsure`
+    /// holds after a launch whose indices the device has not checked yet.
+    fn is_shared(&self, item: u32, is_unsure: bool) -> bool;
     /// A number of the node's operation.
     fn scalar(&self, wanted: &ScalarRef) -> Scalar;
     /// Gives the node its value.
@@ -59,7 +60,7 @@ impl Bound for [Item] {
         self[item as usize].value.as_ref()
     }
 
-    fn is_shared(&self, _: u32) -> bool {
+    fn is_shared(&self, _: u32, _: bool) -> bool {
         // The plan was made for these nodes.
         false
     }
@@ -87,6 +88,8 @@ struct Run<'a, B: ?Sized> {
     slots: Vec<Option<Content>>,
     /// Slots whose buffers must not be overwritten.
     shared: SmallVec<[u32; 2]>,
+    /// Slots whose buffers must not be overwritten once a launch's indices may turn out to be bad.
+    shared_if_unsure: SmallVec<[u32; 2]>,
 }
 
 pub(super) fn execute<B: Bound + ?Sized>(
@@ -98,11 +101,13 @@ pub(super) fn execute<B: Bound + ?Sized>(
     prepare(plan, backend);
     let mut slots: Vec<Option<Content>> = Vec::with_capacity(plan.slots);
     slots.resize(plan.slots, None);
-    let mut shared = SmallVec::new();
+    let (mut shared, mut shared_if_unsure) = (SmallVec::new(), SmallVec::new());
     for &(item, slot) in &plan.leaves {
         slots[slot as usize] = bound.value(item).map(|v| (v.storage.clone(), v.facts.clone()));
-        if bound.is_shared(item) {
+        if bound.is_shared(item, false) {
             shared.push(slot);
+        } else if bound.is_shared(item, true) {
+            shared_if_unsure.push(slot);
         }
     }
     for store in &plan.views {
@@ -114,7 +119,7 @@ pub(super) fn execute<B: Bound + ?Sized>(
             bound.attach(store.item, value);
         }
     }
-    let mut run = Run { plan, bound, backend, slots, shared };
+    let mut run = Run { plan, bound, backend, slots, shared, shared_if_unsure };
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run.step(step) {
             // Computed outputs that still exist are kept, so that another attempt resumes from here. A
@@ -272,6 +277,9 @@ impl<B: Bound + ?Sized> Run<'_, B> {
         let given = LaunchInputs { inputs: &inputs, facts: &facts, scalars: &scalars };
         let outputs = launch(step, given, is_shared, (node, gather), self.backend)?;
         memory_log::look_at_peak(&node.device, || self.held(step, &outputs));
+        if !self.shared_if_unsure.is_empty() && outputs.iter().any(|(_, facts)| facts.is_open()) {
+            self.shared.append(&mut self.shared_if_unsure);
+        }
         drop(inputs);
         for &slot in &step.last_uses {
             self.slots[slot as usize] = None;

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::numbers::GraphNumbers;
 pub(crate) use self::numbers::has_own_constants;
-use self::program::{Arguments, Form, Leaf, Made, Program, Source, StateOf, Varying, computed};
+use self::program::{Arguments, Leaf, Made, Program, Source, StateOf, Varying, computed};
 use super::{
     PlanCache, UNWATCHED, by_device,
     capture::{Assigned, Capture, Gradient, Guard, NotedState, RandomStream, capture, is_capturing},
@@ -31,7 +31,7 @@ use crate::{
     elements::dtype::DType,
     graph::{
         handle::Tensor,
-        node::{BuiltNodes, Inputs, Node, built_in, is_built_in},
+        node::{BuiltNodes, Inputs, Node, built_in, is_built_in, next_number},
         op::Op,
         trace::is_tracing,
     },
@@ -182,7 +182,10 @@ fn capture_call(
         computed(&input.node())?;
     }
     let given: Vec<Tensor> = inputs.iter().map(argument).collect();
-    let ((results, capture), built) = built_in(|| capture(mode.strict, || f(&given)));
+    let (((results, capture), start), built) = built_in(|| {
+        let start = next_number();
+        (capture(mode.strict, || f(&given)), start)
+    });
     let undo = Undo(capture);
     let results = match results {
         Ok(results) => results,
@@ -193,7 +196,8 @@ fn capture_call(
     };
     let mut capture = undo.0;
     let refused = capture.refused.take();
-    let function = Finished { inputs, given: &given, results: &results, built, autocast: mode.autocast };
+    let function =
+        Finished { inputs, given: &given, results: &results, built, start, autocast: mode.autocast };
     match refused.or_else(|| function.refuse(&capture)) {
         Some(reason) if mode.strict => {
             Undo(capture).run();
@@ -248,6 +252,8 @@ struct Finished<'a> {
     given: &'a [Tensor],
     results: &'a [Tensor],
     built: BuiltNodes,
+    /// All nodes that other threads began to build in the meantime have this number or a higher one.
+    start: u64,
     autocast: Option<DType>,
 }
 
@@ -322,14 +328,19 @@ impl Finished<'_> {
                 "a compiled function computes on one device, and this is on another one",
             ));
         }
-        let bindings = match groups.first() {
-            Some(targets) => plan_and_run(targets, &sources, &self.built)?,
+        let mut bindings = match groups.first() {
+            Some(targets) => plan_and_run(targets, &sources, &self.built, self.start)?,
             None => Bindings::default(),
         };
         let Ends { results, assigned, gradients, without_gradient, states: ends_of_states, draws, guards } =
             ends;
         let mut made = |node: &Arc<Node>| bindings.made(node, &sources);
-        let outputs = results.iter().map(&mut made).collect();
+        let outputs = self.results.iter().zip(&results).map(|(result, node)| match result.0.variable() {
+            // A cell is returned as itself.
+            Some(_) => Made { source: Source::Cell(result.0.clone()), node: result.0.clone() },
+            None => made(node),
+        });
+        let outputs = outputs.collect();
         let assigned = assigned.iter().map(|(cell, node)| (cell.clone(), made(node))).collect();
         let gradients = gradients.iter().map(|(cell, node)| (cell.clone(), node.as_ref().map(&mut made)));
         let gradients = gradients.collect();
@@ -338,7 +349,7 @@ impl Finished<'_> {
             states.push(StateOf { made: nodes.iter().map(&mut made).collect(), ..noted });
         }
         let arguments = Arguments::of(self.inputs, self.autocast)?;
-        let Bindings { plan, nodes, leaves, leaf_of, varying, is_checked_late, .. } = bindings;
+        let Bindings { plan, nodes, leaves, leaf_of, varying, .. } = bindings;
         Ok(Program {
             arguments,
             guards,
@@ -353,7 +364,6 @@ impl Finished<'_> {
             gradients,
             without_gradient,
             states,
-            is_checked_late,
         })
     }
 }
@@ -492,7 +502,6 @@ struct Bindings {
     varying: Vec<Option<Varying>>,
     /// The items that the plan computes, by the ids of the captured nodes.
     items: FxHashMap<u64, u32>,
-    is_checked_late: bool,
 }
 
 impl Bindings {
@@ -504,12 +513,7 @@ impl Bindings {
             let Some(value) = &item.value else { continue };
             leaf_of[at as usize] = leaves.len() as u32;
             let source = sources.find(&item.node).unwrap_or_else(|| Source::Fixed(value.clone()));
-            leaves.push(Leaf {
-                is_tracked: source.is_tracked(),
-                source,
-                form: Form::of(&item.node, value),
-                dies: item.dies,
-            });
+            leaves.push(Leaf::new(source, &item.node, value, item.dies));
         }
         let computed = items.iter().enumerate().filter(|(_, item)| item.value.is_none());
         Bindings {
@@ -519,32 +523,41 @@ impl Bindings {
             leaf_of,
             varying: items.iter().map(|item| sources.varying(&item.node)).collect(),
             items: computed.map(|(at, item)| (item.node.id, at as u32)).collect(),
-            is_checked_late: false,
         }
     }
 
-    /// A result of the function: what the plan computes, or what was there before the call.
-    fn made(&self, node: &Arc<Node>, sources: &Sources) -> Made {
-        let source = match self.items.get(&node.id) {
-            Some(&item) => Source::Made(item),
-            None => sources.find(node).unwrap_or_else(|| {
-                let value = lock(&node.state).value.clone();
-                value.map_or(Source::Made(u32::MAX), Source::Fixed)
-            }),
-        };
-        Made { source, node: outline(node, false) }
+    /// A result of the function: one that the plan computes, or a tensor from before the call.
+    fn made(&mut self, node: &Arc<Node>, sources: &Sources) -> Made {
+        let made = |source| Made { source, node: outline(node, false) };
+        if let Some(&item) = self.items.get(&node.id) {
+            return made(Source::Made(item));
+        }
+        // It was there before the call, or it has no elements that depend on the call.
+        let Ok(value) = computed(node) else { return made(Source::Made(u32::MAX)) };
+        let Some(source) = sources.find(node) else { return made(Source::Fixed(value)) };
+        if !self.leaves.iter().any(|leaf| leaf.source.is(&source)) {
+            let again = sources.find(node).unwrap_or(Source::Made(u32::MAX));
+            self.leaves.push(Leaf::new(again, node, &value, false));
+        }
+        made(source)
     }
 }
 
 /// The node without its inputs and its value: its operation and line, for errors and records.
 fn outline(node: &Node, is_leaf: bool) -> Arc<Node> {
-    let op = if is_leaf { Op::Leaf } else { node.op.clone() };
+    // A function with a gradient of its own is not computed, and may hold tensors.
+    let op = if is_leaf || matches!(node.op, Op::Custom(_)) { Op::Leaf } else { node.op.clone() };
     let (shape, device) = (node.shape.clone(), node.device.clone());
     Arc::new(Node::new(op, shape, node.dtype, device, Inputs::new(), None, false, node.location))
 }
 
 /// Plans the pending results of a captured function, and computes them.
-fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) -> Result<Bindings> {
+fn plan_and_run(
+    targets: &[Arc<Node>],
+    sources: &Sources,
+    built: &BuiltNodes,
+    start: u64,
+) -> Result<Bindings> {
     let Some(device) = targets.first().map(|target| target.device.clone()) else {
         return Ok(Bindings::default());
     };
@@ -554,6 +567,11 @@ fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) ->
     let mut outside: Vec<Arc<Node>> = Vec::new();
     look(&device, targets, |cache| {
         for Item { node, value, .. } in cache.collector.items() {
+            if node.id >= start && !built.has(node.id) && sources.find(node).is_none() {
+                let message = "a compiled function reads a tensor that another thread made while it ran, and later \
+                               calls would not make it again: compute on one thread";
+                return Err(refusal(node, message));
+            }
             match value {
                 Some(_) if sources.find(node).is_none() => constants.push(node.clone()),
                 None if !built.has(node.id) && !node.op.is_source() => outside.push(node.clone()),
@@ -563,7 +581,7 @@ fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) ->
         Ok(())
     })?;
     evaluate(outside)?;
-    let mut bindings = look(&device, targets, |cache| {
+    let bindings = look(&device, targets, |cache| {
         let plan = cache.plan(&device, false)?;
         let items = cache.collector.items();
         let bindings = Bindings::new(&plan, &device, items, sources);
@@ -571,8 +589,6 @@ fn plan_and_run(targets: &[Arc<Node>], sources: &Sources, built: &BuiltNodes) ->
         Ok(bindings)
     })?;
     drop(constants);
-    let is_open = |node: &Arc<Node>| lock(&node.state).value.as_ref().is_some_and(|v| v.facts.is_open());
-    bindings.is_checked_late = targets.iter().any(is_open);
     Ok(bindings)
 }
 

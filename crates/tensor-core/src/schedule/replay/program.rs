@@ -49,7 +49,7 @@ pub(super) enum Source {
 }
 
 /// Everything of a value that a plan depends on.
-pub(super) struct Form {
+struct Form {
     shape: Shape,
     dtype: DType,
     device: Device,
@@ -58,7 +58,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    pub(super) fn of(node: &Node, value: &Value) -> Form {
+    fn of(node: &Node, value: &Value) -> Form {
         Form {
             shape: node.shape.clone(),
             dtype: node.dtype,
@@ -90,11 +90,11 @@ fn format_key(format: Option<&dyn BlockFormat>) -> Vec<u64> {
 /// A leaf of the plan.
 pub(super) struct Leaf {
     pub(super) source: Source,
-    pub(super) form: Form,
+    form: Form,
     /// Whether it is a cell that requires gradients.
-    pub(super) is_tracked: bool,
+    is_tracked: bool,
     /// Whether the plan may overwrite its buffer, because the call replaces the value.
-    pub(super) dies: bool,
+    dies: bool,
 }
 
 /// A number that differs from call to call.
@@ -177,7 +177,7 @@ pub(super) struct Program {
     pub(super) plan: Option<(Arc<Plan>, Device)>,
     /// The nodes of the plan's items, without inputs and values.
     pub(super) nodes: Vec<Arc<Node>>,
-    /// For each leaf of the plan, in order.
+    /// The leaves of the plan, in order, and then further tensors from before the call that it returns.
     pub(super) leaves: Vec<Leaf>,
     /// For each item, its leaf; `u32::MAX` for none.
     pub(super) leaf_of: Vec<u32>,
@@ -190,9 +190,6 @@ pub(super) struct Program {
     /// Cells that had no gradient when the function looked for one.
     pub(super) without_gradient: Vec<Arc<Node>>,
     pub(super) states: Vec<StateOf>,
-    /// Whether a device may find a bad index after the call has returned: nothing is overwritten then, and
-    /// the call waits before it assigns.
-    pub(super) is_checked_late: bool,
 }
 
 /// A tensor that a leaf or a result reads, held while the plan runs.
@@ -204,7 +201,6 @@ struct Held {
 /// A call of a program.
 struct Call<'a> {
     program: &'a Program,
-    inputs: &'a [Tensor],
     leaves: Vec<Held>,
     /// For each leaf, its cell, if nothing else may read that while its buffer is overwritten.
     cells: Vec<Option<MutexGuard<'a, Tensor>>>,
@@ -247,7 +243,7 @@ impl Program {
         // the device, by all programs.
         let alone = device.map(|device| lock(plans(device)));
         let cells = self.leaves.iter().zip(&leaves).map(|(leaf, held)| leaf.alone(held)).collect();
-        let mut call = Call { program: self, inputs, leaves, cells, draws, states, made };
+        let mut call = Call { program: self, leaves, cells, draws, states, made };
         if let Err(error) = call.run() {
             call.save_overwritten();
             return Err(error);
@@ -268,6 +264,10 @@ impl Program {
 }
 
 impl Leaf {
+    pub(super) fn new(source: Source, node: &Node, value: &Value, dies: bool) -> Leaf {
+        Leaf { is_tracked: source.is_tracked(), source, form: Form::of(node, value), dies }
+    }
+
     /// The lock of the cell whose value this is, if the plan may overwrite that.
     fn alone<'a>(&'a self, held: &Held) -> Option<MutexGuard<'a, Tensor>> {
         let Source::Cell(cell) = &self.source else { return None };
@@ -317,7 +317,7 @@ impl Bound for Call<'_> {
         self.leaves.get(self.program.leaf_of[item as usize] as usize).map(|held| &held.value)
     }
 
-    fn is_shared(&self, item: u32) -> bool {
+    fn is_shared(&self, item: u32, is_unsure: bool) -> bool {
         /// The references to a value that is about to be replaced: its owner's and the call's.
         const NODE: usize = 2;
         /// Its node's, the call's, and that of the plan's slot.
@@ -334,7 +334,7 @@ impl Bound for Call<'_> {
         let is_alone = held.tensor.as_ref().is_some_and(|tensor| {
             Arc::strong_count(&tensor.0) == NODE && Arc::strong_count(&held.value.storage) == BUFFER
         });
-        self.program.is_checked_late || !is_locked || !is_alone
+        is_unsure || !is_locked || !is_alone
     }
 
     fn scalar(&self, wanted: &ScalarRef) -> Scalar {
@@ -367,15 +367,12 @@ impl Call<'_> {
     fn result(&self, source: &Source) -> Result<Value> {
         let value = match source {
             Source::Made(item) => self.made.borrow().get(*item as usize).and_then(Option::clone),
-            // A value from before the call: that of a leaf, if the plan reads it.
-            Source::Input(_)
-            | Source::Cell(_)
-            | Source::Gradient(_)
-            | Source::State(..)
-            | Source::Fixed(_) => match self.program.leaves.iter().position(|leaf| leaf.source.is(source)) {
-                Some(at) => Some(self.leaves[at].value.clone()),
-                None => hold(source, self.inputs, &[])?.map(|held| held.value),
-            },
+            Source::Fixed(value) => Some(value.clone()),
+            // A value from before the call, which is a leaf also if the plan does not read it.
+            Source::Input(_) | Source::Cell(_) | Source::Gradient(_) | Source::State(..) => {
+                let at = self.program.leaves.iter().position(|leaf| leaf.source.is(source));
+                at.map(|at| self.leaves[at].value.clone())
+            }
         };
         value.ok_or_else(|| {
             let message = "a result of a compiled function was not computed".into();
@@ -384,6 +381,9 @@ impl Call<'_> {
     }
 
     fn tensor(&self, Made { source, node }: &Made) -> Result<Tensor> {
+        if node.variable().is_some() {
+            return Ok(Tensor::from_node(node.clone()));
+        }
         Ok(with_value(node, self.result(source)?, false))
     }
 
@@ -397,11 +397,13 @@ impl Call<'_> {
     /// Assigns the cells, the gradients and the states; returns the function's results.
     fn hand_over(&mut self, hosts: &mut [MutexGuard<'_, dyn HostState + 'static>]) -> Result<Vec<Tensor>> {
         let program = self.program;
-        if program.is_checked_late
-            && let Some((_, device)) = &program.plan
-        {
+        // Nothing is assigned before the device has checked all indices.
+        let assigns =
+            !(program.assigned.is_empty() && program.gradients.is_empty() && program.states.is_empty());
+        if let (true, Some((_, device))) = (assigns, &program.plan) {
             let made = self.made.borrow();
-            made.iter().flatten().try_for_each(|value| value.facts.settle(device.backend().as_ref()))?;
+            let mut unsure = made.iter().flatten().filter(|value| value.facts.is_open());
+            unsure.try_for_each(|value| value.facts.settle(device.backend().as_ref()))?;
         }
         let all = |made: &[Made]| made.iter().map(|made| self.tensor(made)).collect::<Result<Vec<_>>>();
         let outputs = all(&program.outputs)?;
@@ -449,13 +451,13 @@ impl Call<'_> {
 
 impl Source {
     /// Whether it is a cell that requires gradients.
-    pub(super) fn is_tracked(&self) -> bool {
+    fn is_tracked(&self) -> bool {
         let Source::Cell(cell) = self else { return false };
         cell.variable().is_some_and(|cell| cell.requires_grad.load(Ordering::Relaxed))
     }
 
     /// Whether both are the same tensor.
-    fn is(&self, other: &Source) -> bool {
+    pub(super) fn is(&self, other: &Source) -> bool {
         match (self, other) {
             (Source::Input(a), Source::Input(b)) => a == b,
             (Source::Cell(a), Source::Cell(b)) | (Source::Gradient(a), Source::Gradient(b)) => {

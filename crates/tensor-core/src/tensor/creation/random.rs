@@ -20,7 +20,7 @@ use crate::{
         state::{State, Stateful},
     },
     kernels::operators::{BinaryOp, RandomKind},
-    schedule::capture::{RandomStream, note_draw, refuse_later},
+    schedule::capture::{RandomStream, capture_number, is_capturing, note_draw, refuse_later},
 };
 
 /// A stream of random numbers for tensors on one device, like `torch.Generator`. Clones share the stream.
@@ -41,6 +41,8 @@ pub struct Generator {
 struct Stream {
     seed: u64,
     next: u64,
+    /// The capture in which it was made.
+    capture: u64,
 }
 
 impl Stream {
@@ -67,7 +69,8 @@ impl Generator {
     /// The stream of `seed`, from its start, for tensors on `device`.
     #[doc(alias = "manual_seed")]
     pub fn seed(seed: u64, device: &Device) -> Generator {
-        Generator { stream: Arc::new(Mutex::new(Stream { seed, next: 0 })), device: device.clone() }
+        let stream = Stream { seed, next: 0, capture: capture_number() };
+        Generator { stream: Arc::new(Mutex::new(stream)), device: device.clone() }
     }
 
     /// The same stream for tensors on another device: both draw from it, and no number twice.
@@ -94,14 +97,22 @@ impl Generator {
 
     /// Sets the seed and the position, for this generator and its clones.
     pub fn set_seed_and_offset(&self, seed: u64, offset: u64) {
-        *self.on_host() = Stream { seed, next: offset };
+        let mut stream = self.on_host();
+        (stream.seed, stream.next) = (seed, offset);
     }
 
     /// The stream, to be changed by the host. A compiled function would repeat the numbers that it drew once.
     #[track_caller]
     fn on_host(&self) -> MutexGuard<'_, Stream> {
-        refuse_later("compile", "draw random numbers on the host");
+        if !self.is_of_capture() {
+            refuse_later("compile", "draw random numbers on the host");
+        }
         self.advancing()
+    }
+
+    /// Whether the function that is being captured made it.
+    fn is_of_capture(&self) -> bool {
+        is_capturing() && lock(&self.stream).capture == capture_number()
     }
 
     /// The stream, to be changed. Within [`fork_rng`] its state is kept first.
@@ -112,7 +123,7 @@ impl Generator {
             if let Some(fork) = forks.borrow_mut().last_mut()
                 && !fork.iter().any(|kept| Arc::ptr_eq(&kept.stream, &self.stream))
             {
-                let state = Stream { seed: stream.seed, next: stream.next };
+                let state = Stream { ..*stream };
                 fork.push(KeptStream { stream: self.stream.clone(), state });
             }
         });
@@ -125,7 +136,9 @@ impl Generator {
         let mut stream = self.advancing();
         let (seed, first) = stream.take(count);
         drop(stream);
-        note_draw(|| Arc::new(self.clone()), seed, first, count);
+        if !self.is_of_capture() {
+            note_draw(|| Arc::new(self.clone()), seed, first, count);
+        }
         (seed, first)
     }
 
