@@ -359,7 +359,8 @@ impl<C: UpdateRule> ParamGroups<C> {
     fn capture_step(&self) -> Result<()> {
         let mut host = lock(&self.host);
         let updates = no_grad(|| host.updates())?;
-        let (mut form, mut numbers, mut read, mut made, mut before) = Default::default();
+        let (mut form, mut numbers, mut read, mut made) = Default::default();
+        let mut before: Vec<Captured<C::State>> = Vec::new();
         for update in updates {
             let found = host.numbers(&update);
             form = combined(form, found.form);
@@ -368,18 +369,19 @@ impl<C: UpdateRule> ParamGroups<C> {
             Vec::extend(&mut read, host.tensors_of(group, index));
             self.groups[group].parameters[index].assign(&value)?;
             Vec::extend(&mut made, tensors(&mut state).flatten().map(|tensor| tensor.clone()));
-            Vec::push(&mut before, (group, index, host.states[group][index].replace(state)));
+            let mut old = host.states[group][index].replace(state);
+            let has = old.iter_mut().flat_map(tensors).map(|tensor| tensor.take().is_some()).collect();
+            before.push(Captured { group, index, state: old, has });
         }
-        let changed: Vec<(usize, usize)> = before.iter().map(|&(group, index, _)| (group, index)).collect();
+        let changed: Vec<(usize, usize)> = before.iter().map(|old| (old.group, old.index)).collect();
         let step = host.stepped.iter().position(|known| *known == changed).unwrap_or_else(|| {
             host.stepped.push(changed);
             host.stepped.len() - 1
         });
         drop(host);
         let restored = self.host.clone();
-        let undo = move || {
-            let mut host = lock(&restored);
-            before.into_iter().for_each(|(group, index, state)| host.states[group][index] = state);
+        let undo = move |tensors: Vec<Option<Tensor>>, all: bool| {
+            lock(&restored).bring_back(before, tensors, all);
         };
         note_host_state(NotedState {
             state: self.host.clone(),
@@ -436,6 +438,14 @@ impl<C: UpdateRule> Default for Host<C> {
     }
 }
 
+/// The state of a parameter before a captured step, without its tensors, and which of these there were.
+struct Captured<S> {
+    group: usize,
+    index: usize,
+    state: Option<S>,
+    has: Vec<bool>,
+}
+
 /// The next state of a parameter without its tensors, and which of these there are.
 #[derive(Debug)]
 struct Begun<S> {
@@ -476,6 +486,27 @@ impl<C: UpdateRule> Host<C> {
             }));
         }
         Ok(Update { group, index, value: value.to_dtype(kept)?, grad, state })
+    }
+
+    /// Undoes a captured step. A state whose tensors no longer exist stays as it is, and so does that of a
+    /// parameter that has its new value, unless `all`.
+    fn bring_back(
+        &mut self,
+        before: Vec<Captured<C::State>>,
+        tensors_before: Vec<Option<Tensor>>,
+        all: bool,
+    ) {
+        let mut kept = tensors_before.into_iter();
+        for Captured { group, index, mut state, has } in before {
+            let mut is_whole = true;
+            for (tensor, _) in state.iter_mut().flat_map(tensors).zip(has).filter(|(_, has)| *has) {
+                *tensor = kept.next().flatten();
+                is_whole &= tensor.is_some();
+            }
+            if is_whole && (all || !self.groups[group].parameters[index].is_evaluated()) {
+                self.states[group][index] = state;
+            }
+        }
     }
 
     /// The present tensors of a parameter's state.

@@ -256,6 +256,15 @@ fn work_of_other_threads_is_refused() -> Result<()> {
         other.add(&x)
     });
     refused(f.call(Tensor::ones([2], &cpu())?), "another thread");
+    let g = compile_or_run(|x: Tensor| {
+        let other = std::thread::scope(|s| s.spawn(|| x.mul_scalar(3.0)).join().unwrap());
+        other.add(&x)
+    });
+    for k in 1..4 {
+        let x = Tensor::full([2], f64::from(k), &cpu())?;
+        assert_eq!(g.call(x)?.to_f64_vec()?, [4.0 * f64::from(k); 2]);
+    }
+    assert_eq!(g.counts().ran, 3);
     Ok(())
 }
 
@@ -462,6 +471,11 @@ fn a_failing_call_changes_nothing() -> Result<()> {
         adam.borrow_mut().step()?;
         Ok(loss.detach())
     });
+    // A call that is captured, and one that repeats it.
+    let start = bits(&[table.detach()])?;
+    assert!(step.call(Tensor::new([0i64, 5, 3], &cpu)?).is_err());
+    assert_eq!(bits(&[table.detach()])?, start);
+    assert!(adam.borrow().state_dict().number("state.0.step").is_none() && table.grad().is_none());
     for _ in 0..3 {
         let _ = step.call(Tensor::new([0i64, 3, 3], &cpu)?)?;
     }

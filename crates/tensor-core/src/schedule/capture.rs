@@ -68,10 +68,13 @@ pub struct NotedState {
     pub numbers: Vec<u64>,
     /// The tensors that replace those that were read.
     pub made: Vec<Tensor>,
-    /// Gives the state back what it had before the captured call. It holds the tensors that were replaced
-    /// until the function is known to be compiled.
-    pub undo: Box<dyn FnOnce()>,
+    /// Gives the state back what it had before the captured call, with the tensors that were read, as far as
+    /// they still exist; also for parameters that have their new values, if the flag is set.
+    pub undo: UndoState,
 }
+
+/// See [`NotedState::undo`].
+pub(crate) type UndoState = Box<dyn FnOnce(Vec<Option<Tensor>>, bool)>;
 
 impl fmt::Debug for NotedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@
 mod numbers;
 mod program;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,10 +16,14 @@ pub(crate) use self::numbers::has_own_constants;
 use self::program::{Arguments, Leaf, Made, Program, Source, StateOf, Varying, computed};
 use super::{
     PlanCache, UNWATCHED, by_device,
-    capture::{Assigned, Capture, Gradient, Guard, NotedState, RandomStream, capture, is_capturing},
+    capture::{
+        Assigned, Capture, Draw, Gradient, Guard, NotedState, RandomStream, UndoState, capture, is_capturing,
+    },
     collect::{self, Item},
-    evaluate, execute, pending,
-    plan::Plan,
+    evaluate,
+    execute::{self, Bound},
+    pending,
+    plan::{Plan, ScalarRef},
     plans, watch_flags,
 };
 use crate::{
@@ -28,10 +32,10 @@ use crate::{
         sync::lock,
     },
     devices::device::Device,
-    elements::dtype::DType,
+    elements::{dtype::DType, scalar::Scalar},
     graph::{
         handle::Tensor,
-        node::{BuiltNodes, Inputs, Node, built_in, is_built_in, next_number},
+        node::{BuiltNodes, Inputs, Node, Value, built_in, is_built_in, next_number},
         op::Op,
         trace::is_tracing,
     },
@@ -182,32 +186,57 @@ fn capture_call(
         computed(&input.node())?;
     }
     let given: Vec<Tensor> = inputs.iter().map(argument).collect();
-    let (((results, capture), start), built) = built_in(|| {
+    let (((results, mut capture), start), built) = built_in(|| {
         let start = next_number();
         (capture(mode.strict, || f(&given)), start)
     });
-    let undo = Undo(capture);
     let results = match results {
         Ok(results) => results,
         Err(error) => {
-            undo.run();
+            Undo::new(capture).run(true);
             return Err(error);
         }
     };
-    let mut capture = undo.0;
     let refused = capture.refused.take();
     let function =
         Finished { inputs, given: &given, results: &results, built, start, autocast: mode.autocast };
-    match refused.or_else(|| function.refuse(&capture)) {
-        Some(reason) if mode.strict => {
-            Undo(capture).run();
-            Err(reason)
+    let mut undo = None;
+    let stopped = match refused.or_else(|| function.refuse(&capture)) {
+        Some(reason) => {
+            undo = Some(Undo::new(capture));
+            Stopped::Refused(reason)
         }
-        Some(reason) => Ok((results, Captured::Refused(reason))),
-        None => {
-            let program = function.program(capture)?;
-            Ok((results, Captured::Program(Box::new(program))))
+        None => match function.program(capture, &mut undo) {
+            Ok(program) => return Ok((results, Captured::Program(Box::new(program)))),
+            Err(stopped) => stopped,
+        },
+    };
+    match stopped {
+        Stopped::Refused(reason) if !mode.strict => Ok((results, Captured::Refused(reason))),
+        Stopped::Refused(error) | Stopped::Failed(error) => {
+            undo.into_iter().for_each(|undo| undo.run(false));
+            Err(error)
         }
+        Stopped::BadIndex(error) => {
+            undo.into_iter().for_each(|undo| undo.run(true));
+            Err(error)
+        }
+    }
+}
+
+/// The reason for which there is no program.
+enum Stopped {
+    /// The function cannot be compiled; nothing was computed.
+    Refused(Error),
+    /// The computation failed.
+    Failed(Error),
+    /// The device has found a bad index after everything was computed.
+    BadIndex(Error),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Failed(error)
     }
 }
 
@@ -223,25 +252,80 @@ fn argument(input: &Tensor) -> Tensor {
     Tensor::first(Node::new(Op::Leaf, shape, input.0.dtype, device, Inputs::new(), value, false, line))
 }
 
-/// A capture whose effects can be undone.
-struct Undo(Capture);
+/// The effects of a capture, to be undone if it fails.
+struct Undo {
+    cells: Vec<(Arc<Node>, Before)>,
+    gradients: Vec<(Arc<Node>, Option<Tensor>)>,
+    draws: Vec<Draw>,
+    states: Vec<(Vec<Before>, UndoState)>,
+}
+
+/// A tensor from before the call.
+enum Before {
+    Held(Tensor),
+    /// It is held by the graph alone, so that its last reader may overwrite its buffer.
+    Released(Weak<Node>),
+}
+
+impl Before {
+    fn get(&self) -> Option<Tensor> {
+        match self {
+            Before::Held(tensor) => Some(tensor.clone()),
+            Before::Released(node) => node.upgrade().map(Tensor::from_node),
+        }
+    }
+
+    /// Releases the tensor if `is_read` holds for its node.
+    fn release(&mut self, is_read: &impl Fn(&Node) -> bool) {
+        if let Before::Held(tensor) = self {
+            let node = tensor.node();
+            if is_read(&node) {
+                *self = Before::Released(Arc::downgrade(&node));
+            }
+        }
+    }
+}
 
 impl Undo {
-    /// Gives cells, gradients, random numbers and states of the host back what they had before.
-    fn run(self) {
-        let Undo(capture) = self;
-        for known in capture.assigned {
-            let old = known.cell.variable().map(|v| std::mem::replace(&mut *lock(&v.current), known.before));
+    fn new(capture: Capture) -> Undo {
+        let Capture { assigned, gradients, draws, states, .. } = capture;
+        let cells = assigned.into_iter().map(|known| (known.cell, Before::Held(known.before)));
+        let gradients = gradients.into_iter().filter(|known| known.replaced);
+        let states = states.into_iter();
+        Undo {
+            cells: cells.collect(),
+            gradients: gradients.map(|known| (known.cell, known.before)).collect(),
+            draws,
+            states: states.map(|s| (s.read.into_iter().map(Before::Held).collect(), s.undo)).collect(),
+        }
+    }
+
+    /// Leaves the values that the graph reads to the graph.
+    fn release(&mut self, is_read: impl Fn(&Node) -> bool) {
+        let states = self.states.iter_mut().flat_map(|(tensors, _)| tensors);
+        self.cells.iter_mut().map(|(_, before)| before).chain(states).for_each(|b| b.release(&is_read));
+    }
+
+    /// Gives cells, gradients, random numbers and states of the host back what they had before. Unless `all`,
+    /// a cell that has a new value keeps it: the old one may have been overwritten.
+    fn run(self, all: bool) {
+        for (tensors, undo) in self.states {
+            undo(tensors.iter().map(Before::get).collect(), all);
+        }
+        for (cell, before) in self.cells {
+            let (Some(variable), Some(before)) = (cell.variable(), before.get()) else { continue };
+            let mut present = lock(&variable.current);
+            let old = (all || !present.0.has_value()).then(|| std::mem::replace(&mut *present, before));
+            drop(present);
             drop(old);
         }
-        for known in capture.gradients.into_iter().filter(|known| known.replaced) {
-            let old = known.cell.variable().map(|v| std::mem::replace(&mut *lock(&v.grad), known.before));
+        for (cell, before) in self.gradients {
+            let old = cell.variable().map(|v| std::mem::replace(&mut *lock(&v.grad), before));
             drop(old);
         }
-        for draw in capture.draws.iter().rev() {
+        for draw in self.draws.iter().rev() {
             draw.stream.rewind(draw.first);
         }
-        capture.states.into_iter().for_each(|noted| (noted.undo)());
     }
 }
 
@@ -313,23 +397,23 @@ impl Finished<'_> {
         kept
     }
 
-    /// Plans the function, computes its results, and makes the program of later calls.
-    fn program(&self, mut capture: Capture) -> Result<Program> {
+    /// Plans the function, computes its results, and makes the program of later calls. `undo` gets the
+    /// effects.
+    fn program(&self, mut capture: Capture, undo: &mut Option<Undo>) -> Result<Program, Stopped> {
         // Programs that run at the same time lock their states in one order.
         capture.states.sort_by_key(|noted| Arc::as_ptr(&noted.state).cast::<()>() as usize);
         let targets: Vec<Arc<Node>> =
             self.kept(&capture).into_iter().filter(|node| !node.has_value()).collect();
         let sources = Sources::new(self.given, &capture);
-        let ends = Ends::new(self.results, capture);
+        let ends = Ends::new(self.results, &mut capture);
+        let undo = undo.insert(Undo::new(capture));
         let groups = by_device(targets);
         if let Some(node) = groups.get(1).and_then(|group| group.first()) {
-            return Err(refusal(
-                node,
-                "a compiled function computes on one device, and this is on another one",
-            ));
+            let message = "a compiled function computes on one device, and this is on another one";
+            return Err(Stopped::Refused(refusal(node, message)));
         }
         let mut bindings = match groups.first() {
-            Some(targets) => plan_and_run(targets, &sources, &self.built, self.start)?,
+            Some(targets) => self.plan_and_run(targets, &sources, undo)?,
             None => Bindings::default(),
         };
         let Ends { results, assigned, gradients, without_gradient, states: ends_of_states, draws, guards } =
@@ -365,6 +449,90 @@ impl Finished<'_> {
             without_gradient,
             states,
         })
+    }
+
+    /// Plans the pending results, and computes them.
+    fn plan_and_run(
+        &self,
+        targets: &[Arc<Node>],
+        sources: &Sources,
+        undo: &mut Undo,
+    ) -> Result<Bindings, Stopped> {
+        let Some(device) = targets.first().map(|target| target.device.clone()) else {
+            return Ok(Bindings::default());
+        };
+        // Constants that only the graph holds would be overwritten by their last readers.
+        let mut constants: Vec<Arc<Node>> = Vec::new();
+        // Tensors that other code built before the function, such as the first value of a parameter.
+        let mut outside: Vec<Arc<Node>> = Vec::new();
+        let mut read: FxHashSet<u64> = FxHashSet::default();
+        look(&device, targets, |cache| {
+            for Item { node, value, .. } in cache.collector.items() {
+                let is_known = sources.find(node).is_some();
+                if node.id >= self.start && !self.built.has(node.id) && !is_known {
+                    let message = "a compiled function reads a tensor that another thread made while it ran, and \
+                                   later calls would not make it again: compute on one thread";
+                    return Err(Stopped::Refused(refusal(node, message)));
+                }
+                match value {
+                    Some(_) if is_known => drop(read.insert(node.id)),
+                    Some(_) => constants.push(node.clone()),
+                    None if !self.built.has(node.id) && !node.op.is_source() => outside.push(node.clone()),
+                    None => {}
+                }
+            }
+            Ok(())
+        })?;
+        evaluate(outside)?;
+        undo.release(|node| read.contains(&node.id));
+        let is_open = |node: &Arc<Node>| lock(&node.state).value.as_ref().is_some_and(|v| v.facts.is_open());
+        let (bindings, replaced) = look(&device, targets, |cache| {
+            let plan = cache.plan(&device, false)?;
+            let items = cache.collector.items();
+            let bindings = Bindings::new(&plan, &device, items, sources);
+            execute::execute(&plan, &FirstRun(items), device.backend().as_ref(), UNWATCHED)?;
+            // The values from before are kept until the device has checked all indices.
+            let mut replaced: Vec<Arc<Node>> = Vec::new();
+            if targets.iter().any(is_open) {
+                replaced.extend(items.iter().filter(|item| item.dies).map(|item| item.node.clone()));
+            }
+            Ok((bindings, replaced))
+        })?;
+        if !replaced.is_empty() {
+            for node in targets {
+                let facts = lock(&node.state).value.as_ref().map(|value| value.facts.clone());
+                let settled = facts.map_or(Ok(()), |facts| facts.settle(device.backend().as_ref()));
+                settled.map_err(Stopped::BadIndex)?;
+            }
+        }
+        drop((constants, replaced));
+        Ok(bindings)
+    }
+}
+
+/// The items of a captured function at its first run.
+struct FirstRun<'a>(&'a [Item]);
+
+impl Bound for FirstRun<'_> {
+    fn node(&self, item: u32) -> &Arc<Node> {
+        self.0.node(item)
+    }
+
+    fn value(&self, item: u32) -> Option<&Value> {
+        self.0.value(item)
+    }
+
+    fn is_shared(&self, item: u32, is_unsure: bool) -> bool {
+        // A bad index would leave nothing to go back to.
+        is_unsure && self.0[item as usize].dies
+    }
+
+    fn scalar(&self, wanted: &ScalarRef) -> Scalar {
+        self.0.scalar(wanted)
+    }
+
+    fn attach(&self, item: u32, value: Value) {
+        self.0.attach(item, value);
     }
 }
 
@@ -426,7 +594,7 @@ impl Sources {
             return Some(source.clone().into());
         }
         // The present value of a cell that the function does not assign.
-        let cell = node.leaf.get().and_then(std::sync::Weak::upgrade)?;
+        let cell = node.leaf.get().and_then(Weak::upgrade)?;
         let is_present = cell.variable().is_some_and(|v| Arc::ptr_eq(&lock(&v.current).0, node));
         is_present.then_some(Source::Cell(cell))
     }
@@ -462,23 +630,23 @@ struct EndState {
 }
 
 impl Ends {
-    fn new(results: &[Tensor], capture: Capture) -> Ends {
+    fn new(results: &[Tensor], capture: &mut Capture) -> Ends {
         let Capture { assigned, gradients, draws, states, guards, .. } = capture;
-        let assigned = assigned.into_iter().filter_map(|Assigned { cell, .. }| {
+        let assigned = assigned.iter().filter_map(|Assigned { cell, .. }| {
             let present = lock(&cell.variable()?.current).0.clone();
-            Some((cell, present))
+            Some((cell.clone(), present))
         });
         let without = gradients.iter().filter(|known| known.read && known.before.is_none());
         let without_gradient = without.map(|known| known.cell.clone()).collect();
-        let gradients = gradients.into_iter().filter(|known| known.replaced).filter_map(|known| {
+        let gradients = gradients.iter().filter(|known| known.replaced).filter_map(|known| {
             let present = lock(&known.cell.variable()?.grad).as_ref().map(Tensor::node);
-            Some((known.cell, present))
+            Some((known.cell.clone(), present))
         });
-        let states = states.into_iter().map(|noted| {
-            let made = noted.made.iter().map(Tensor::node).collect();
-            let NotedState { state, step, form, read, numbers, .. } = noted;
+        let states = states.iter().map(|NotedState { state, step, form, read, numbers, made, .. }| {
             let (tensors, numbers) = (read.len(), numbers.len());
-            EndState { noted: StateOf { state, step, form, tensors, numbers, made: Vec::new() }, made }
+            let (state, step, form) = (state.clone(), *step, *form);
+            let noted = StateOf { state, step, form, tensors, numbers, made: Vec::new() };
+            EndState { noted, made: made.iter().map(Tensor::node).collect() }
         });
         Ends {
             results: results.iter().map(Tensor::node).collect(),
@@ -486,8 +654,8 @@ impl Ends {
             gradients: gradients.collect(),
             without_gradient,
             states: states.collect(),
-            draws: draws.into_iter().map(|draw| (draw.stream, draw.count)).collect(),
-            guards,
+            draws: draws.iter().map(|draw| (draw.stream.clone(), draw.count)).collect(),
+            guards: std::mem::take(guards),
         }
     }
 }
@@ -551,56 +719,19 @@ fn outline(node: &Node, is_leaf: bool) -> Arc<Node> {
     Arc::new(Node::new(op, shape, node.dtype, device, Inputs::new(), None, false, node.location))
 }
 
-/// Plans the pending results of a captured function, and computes them.
-fn plan_and_run(
-    targets: &[Arc<Node>],
-    sources: &Sources,
-    built: &BuiltNodes,
-    start: u64,
-) -> Result<Bindings> {
-    let Some(device) = targets.first().map(|target| target.device.clone()) else {
-        return Ok(Bindings::default());
-    };
-    // Constants that only the graph holds would be overwritten by their last readers.
-    let mut constants: Vec<Arc<Node>> = Vec::new();
-    // Tensors that other code built before the function, such as the first value of a parameter.
-    let mut outside: Vec<Arc<Node>> = Vec::new();
-    look(&device, targets, |cache| {
-        for Item { node, value, .. } in cache.collector.items() {
-            if node.id >= start && !built.has(node.id) && sources.find(node).is_none() {
-                let message = "a compiled function reads a tensor that another thread made while it ran, and later \
-                               calls would not make it again: compute on one thread";
-                return Err(refusal(node, message));
-            }
-            match value {
-                Some(_) if sources.find(node).is_none() => constants.push(node.clone()),
-                None if !built.has(node.id) && !node.op.is_source() => outside.push(node.clone()),
-                _ => {}
-            }
-        }
-        Ok(())
-    })?;
-    evaluate(outside)?;
-    let bindings = look(&device, targets, |cache| {
-        let plan = cache.plan(&device, false)?;
-        let items = cache.collector.items();
-        let bindings = Bindings::new(&plan, &device, items, sources);
-        execute::execute(&plan, items, device.backend().as_ref(), UNWATCHED)?;
-        Ok(bindings)
-    })?;
-    drop(constants);
-    Ok(bindings)
-}
-
 /// Calls `f` with the collected items of the targets, while the device is locked.
-fn look<R>(device: &Device, targets: &[Arc<Node>], f: impl FnOnce(&mut PlanCache) -> Result<R>) -> Result<R> {
+fn look<R>(
+    device: &Device,
+    targets: &[Arc<Node>],
+    f: impl FnOnce(&mut PlanCache) -> Result<R, Stopped>,
+) -> Result<R, Stopped> {
     let mut cache = lock(plans(device));
     let copies = cache.collector.collect(targets);
     let result = match copies.first() {
         Some(copy) => {
             let message = "a compiled function computes on one device, and this copies from another one: move \
                            tensors before they are passed to it";
-            Err(refusal(copy, message))
+            Err(Stopped::Refused(refusal(copy, message)))
         }
         None => f(&mut cache),
     };
