@@ -6,7 +6,6 @@
 //! only while every thread has a processor to itself, since otherwise it would take processor time from
 //! threads that have work. No more threads work at once than there are processors. Free threads take tasks
 //! in order.
-//! free.
 #![allow(unsafe_code)]
 
 use std::{
@@ -408,9 +407,9 @@ struct Work {
     caller: Thread,
 }
 
-// SAFETY: the function is `Sync`, and only called while `share` waits.
+// SAFETY: `f` is `Sync`, so any thread may call it, and none does after `share_tasks` returns.
 unsafe impl Send for Work {}
-// SAFETY: as above.
+// SAFETY: `f` is `Sync`, so several threads may call it at once; the other fields are `Sync` themselves.
 unsafe impl Sync for Work {}
 
 impl Work {

@@ -223,7 +223,7 @@ pub(crate) struct Memory {
 
 // SAFETY: the launch holds the gate; kernels give their threads disjoint parts to write.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: a shared `Memory` only gives the address; kernels give their threads disjoint parts to write.
 unsafe impl Sync for Memory {}
 
 impl Memory {

@@ -13,7 +13,7 @@ pub struct HostBytes {
 
 // SAFETY: `new`'s caller promises that nothing else accesses the bytes; the holder orders its own accesses.
 unsafe impl Send for HostBytes {}
-// SAFETY: as above; a shared reference only reads.
+// SAFETY: a shared reference only reads; a holder that writes through `data` orders its own accesses.
 unsafe impl Sync for HostBytes {}
 
 impl HostBytes {
