@@ -49,7 +49,7 @@ struct Inner<I, O, F> {
 ///     w.zero_grad();
 ///     let loss = x.mul(&w)?.sub(&y)?.powi(2).mean();
 ///     loss.backward()?;
-///     w.assign(&w.detach().sub(&w.grad().unwrap().mul_scalar(0.5))?)?;
+///     w.assign(&w.detach().sub(&w.grad().unwrap().mul_scalar(0.3))?)?;
 ///     Ok(loss.detach())
 /// });
 /// let (x, y) = (Tensor::new([1.0f32, 2.0], &cpu)?, Tensor::new([3.0f32, 4.0], &cpu)?);
