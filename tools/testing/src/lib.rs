@@ -17,7 +17,6 @@
 //! | [`settings`] | the variable `TAPER_TEST`, and how a test reports that it cannot run |
 #![allow(clippy::unwrap_used, clippy::panic)] // test tools report failure by a panic
 
-pub mod at_exit;
 pub mod compare;
 pub mod conformance;
 pub mod damage;
@@ -31,7 +30,6 @@ pub mod reference;
 pub mod rng;
 pub mod settings;
 
-pub use at_exit::awaited_at_exit;
 pub use compare::{agree, assert_close, assert_elements, difference, tolerance};
 pub use conformance::{conformance, conformance_of};
 pub use damage::damage;

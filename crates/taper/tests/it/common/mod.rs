@@ -13,7 +13,7 @@ pub(crate) fn device() -> Device {
     match setting("device").as_deref() {
         // The suite itself can be tried on the reference.
         Some("reference") => reference_device(),
-        Some(name) => taper_testing::awaited_at_exit(taper::device(name).unwrap()),
+        Some(name) => taper::device(name).unwrap(),
         None => taper::cpu(),
     }
 }
