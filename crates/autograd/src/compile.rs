@@ -4,12 +4,12 @@ use std::{
     fmt,
     io::{self, Write},
     marker::PhantomData,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 use tensor_core::{
     Call, CallMode, Error, ErrorKind, Replay, ReplayCounts, Result, Tensor, TensorTree,
-    autocast::autocast_dtype, caller_line, with_own_lines,
+    autocast::autocast_dtype, caller_line, lock, with_own_lines,
 };
 
 /// A function that [`compile()`] made.
@@ -104,7 +104,7 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
     #[track_caller]
     pub fn call(&self, arguments: I) -> Result<O> {
         let _line = caller_line();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = lock(&self.inner);
         let Inner { function, replay, has_said_why, .. } = &mut *inner;
         let tensors = arguments.tensors()?;
         let mut returned = None;
@@ -134,13 +134,13 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
     /// The number of calls that captured the function, that repeated its operations, and that ran it.
     #[must_use]
     pub fn counts(&self) -> ReplayCounts {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).replay.counts()
+        lock(&self.inner).replay.counts()
     }
 }
 
 impl<I, O, F> fmt::Debug for Compiled<I, O, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = lock(&self.inner);
         write!(f, "Compiled({:?})", inner.replay)
     }
 }

@@ -104,7 +104,7 @@ mod mapped {
 /// Files are read on targets without mappings, and without the feature `mmap`.
 #[cfg(not(all(feature = "mmap", unix)))]
 #[derive(Debug, Default)]
-pub(crate) struct Mapping;
+pub(crate) struct Mapping {}
 
 #[cfg(not(all(feature = "mmap", unix)))]
 impl Mapping {

@@ -40,7 +40,7 @@ use crate::{
         sync::lock,
     },
     devices::device::Device,
-    graph::node::Node,
+    graph::node::{Node, Value},
 };
 
 /// Plans by the form of their graph, for one device.
@@ -106,6 +106,16 @@ pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
     match compute_one(target, UNWATCHED)? {
         copies if copies.is_empty() => Ok(()),
         copies => finish(Evaluation::new(vec![target.clone()], copies), UNWATCHED),
+    }
+}
+
+/// The value of a node, which is computed if necessary.
+pub(crate) fn computed(node: &Arc<Node>) -> Result<Value> {
+    loop {
+        if let Some(value) = &lock(&node.state).value {
+            return Ok(value.clone());
+        }
+        evaluate_one(node)?;
     }
 }
 

@@ -248,12 +248,7 @@ pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
 #[track_caller]
 fn node_value(node: &Arc<Node>) -> Result<Value> {
     refuse_in_capture("compile", "read a value")?;
-    loop {
-        if let Some(value) = &lock(&node.state).value {
-            return Ok(value.clone());
-        }
-        schedule::evaluate_one(node)?;
-    }
+    schedule::computed(node)
 }
 
 /// Computes a node's value if necessary, and waits until its index checks have passed, where a thread can

@@ -13,14 +13,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 pub use self::numbers::GraphNumbers;
 pub(crate) use self::numbers::has_own_constants;
-use self::program::{Arguments, Leaf, Made, Program, Source, StateOf, Varying, computed};
+use self::program::{Arguments, AssignedCell, Leaf, Made, Program, Source, StateOf, Varying, with_value};
 use super::{
     PlanCache, UNWATCHED, by_device,
     capture::{
         Assigned, Capture, Draw, Gradient, Guard, NotedState, RandomStream, UndoState, capture, is_capturing,
     },
     collect::{self, Item},
-    evaluate,
+    computed, evaluate,
     execute::{self, Bound},
     pending,
     plan::{Plan, ScalarRef},
@@ -182,10 +182,7 @@ fn capture_call(
 ) -> Result<(Vec<Tensor>, Captured)> {
     // Tensors that are pending from before the call are not a part of the function.
     pending::flush()?;
-    for input in inputs {
-        computed(&input.node())?;
-    }
-    let given: Vec<Tensor> = inputs.iter().map(argument).collect();
+    let given = inputs.iter().map(argument).collect::<Result<Vec<Tensor>>>()?;
     let (((results, mut capture), start), built) = built_in(|| {
         let start = next_number();
         (capture(mode.strict, || f(&given)), start)
@@ -242,14 +239,12 @@ impl From<Error> for Stopped {
 
 /// An argument, as the captured function sees it: a leaf of its own, so that its value is known by its node.
 /// A cell is passed as it is.
-fn argument(input: &Tensor) -> Tensor {
+fn argument(input: &Tensor) -> Result<Tensor> {
+    let value = computed(&input.node())?;
     if input.0.variable().is_some() {
-        return input.clone();
+        return Ok(input.clone());
     }
-    let value = lock(&input.0.state).value.clone();
-    let (shape, device) = (input.0.shape.clone(), input.0.device.clone());
-    let line = input.0.location;
-    Tensor::first(Node::new(Op::Leaf, shape, input.0.dtype, device, Inputs::new(), value, false, line))
+    Ok(with_value(&input.0, value, false))
 }
 
 /// The effects of a capture, to be undone if it fails.
@@ -425,13 +420,19 @@ impl Finished<'_> {
             None => made(node),
         });
         let outputs = outputs.collect();
-        let assigned = assigned.iter().map(|(cell, node)| (cell.clone(), made(node))).collect();
+        let assigned: Vec<_> = assigned.into_iter().map(|(cell, node)| (cell, made(&node))).collect();
         let gradients = gradients.iter().map(|(cell, node)| (cell.clone(), node.as_ref().map(&mut made)));
         let gradients = gradients.collect();
         let mut states = Vec::new();
         for EndState { noted, made: nodes } in ends_of_states {
             states.push(StateOf { made: nodes.iter().map(&mut made).collect(), ..noted });
         }
+        let assigned = assigned.into_iter().map(|(cell, made)| {
+            let value = Source::Cell(cell.clone());
+            let leaf = bindings.leaves.iter().position(|leaf| leaf.source.is(&value));
+            AssignedCell { cell, made, leaf }
+        });
+        let assigned = assigned.collect();
         let arguments = Arguments::of(self.inputs, self.autocast)?;
         let Bindings { plan, nodes, leaves, leaf_of, varying, .. } = bindings;
         Ok(Program {
@@ -538,31 +539,11 @@ impl Bound for FirstRun<'_> {
 
 /// The sources of the leaves of a captured function, by the ids of their nodes.
 struct Sources {
-    known: FxHashMap<u64, SourceOf>,
+    known: FxHashMap<u64, Source>,
     /// The draws: seed, first block, number of blocks.
     draws: Vec<(u64, u64, u64)>,
     /// The numbers of states, by the ids of the nodes that hold them.
     numbers: FxHashMap<u64, (u32, u32)>,
-}
-
-/// A [`Source`] from before the call.
-#[derive(Clone)]
-enum SourceOf {
-    Input(u32),
-    Cell(Arc<Node>),
-    Gradient(Arc<Node>),
-    State(u32, u32),
-}
-
-impl From<SourceOf> for Source {
-    fn from(source: SourceOf) -> Source {
-        match source {
-            SourceOf::Input(k) => Source::Input(k),
-            SourceOf::Cell(cell) => Source::Cell(cell),
-            SourceOf::Gradient(cell) => Source::Gradient(cell),
-            SourceOf::State(state, k) => Source::State(state, k),
-        }
-    }
 }
 
 impl Sources {
@@ -571,18 +552,18 @@ impl Sources {
         let mut numbers = FxHashMap::default();
         for (s, noted) in capture.states.iter().enumerate() {
             for (k, tensor) in noted.read.iter().enumerate() {
-                known.insert(tensor.node().id, SourceOf::State(s as u32, k as u32));
+                known.insert(tensor.node().id, Source::State(s as u32, k as u32));
             }
             numbers.extend(noted.numbers.iter().enumerate().map(|(k, &id)| (id, (s as u32, k as u32))));
         }
         for Gradient { cell, before, .. } in &capture.gradients {
-            known.extend(before.as_ref().map(|before| (before.node().id, SourceOf::Gradient(cell.clone()))));
+            known.extend(before.as_ref().map(|before| (before.node().id, Source::Gradient(cell.clone()))));
         }
         for Assigned { cell, before } in &capture.assigned {
-            known.insert(before.node().id, SourceOf::Cell(cell.clone()));
+            known.insert(before.node().id, Source::Cell(cell.clone()));
         }
         for (k, input) in given.iter().enumerate() {
-            known.insert(input.node().id, SourceOf::Input(k as u32));
+            known.insert(input.node().id, Source::Input(k as u32));
         }
         let draws = capture.draws.iter().map(|draw| (draw.seed, draw.first, draw.count)).collect();
         Sources { known, draws, numbers }
@@ -591,7 +572,7 @@ impl Sources {
     /// The source of a node with a value; none for a constant.
     fn find(&self, node: &Arc<Node>) -> Option<Source> {
         if let Some(source) = self.known.get(&node.id) {
-            return Some(source.clone().into());
+            return Some(source.clone());
         }
         // The present value of a cell that the function does not assign.
         let cell = node.leaf.get().and_then(Weak::upgrade)?;
@@ -704,8 +685,7 @@ impl Bindings {
         let Ok(value) = computed(node) else { return made(Source::Made(u32::MAX)) };
         let Some(source) = sources.find(node) else { return made(Source::Fixed(value)) };
         if !self.leaves.iter().any(|leaf| leaf.source.is(&source)) {
-            let again = sources.find(node).unwrap_or(Source::Made(u32::MAX));
-            self.leaves.push(Leaf::new(again, node, &value, false));
+            self.leaves.push(Leaf::new(source.clone(), node, &value, false));
         }
         made(source)
     }

@@ -25,7 +25,7 @@ use crate::{
     schedule::{
         UNWATCHED,
         capture::{Guard, HostState, HostValues, RandomStream},
-        evaluate_one,
+        computed,
         execute::{Bound, execute, scalar},
         plan::{Part, Plan, ScalarRef},
         plans,
@@ -33,6 +33,7 @@ use crate::{
 };
 
 /// The source of a tensor that a call reads, returns or assigns.
+#[derive(Clone)]
 pub(super) enum Source {
     /// The argument with this number.
     Input(u32),
@@ -112,6 +113,14 @@ pub(super) struct Made {
     pub(super) node: Arc<Node>,
 }
 
+/// A cell that a call assigns.
+pub(super) struct AssignedCell {
+    pub(super) cell: Arc<Node>,
+    pub(super) made: Made,
+    /// The leaf that has its old value, if the call reads that.
+    pub(super) leaf: Option<usize>,
+}
+
 /// A state of the host.
 pub(super) struct StateOf {
     pub(super) state: Arc<Mutex<dyn HostState>>,
@@ -185,7 +194,7 @@ pub(super) struct Program {
     pub(super) varying: Vec<Option<Varying>>,
     pub(super) draws: Vec<(Arc<dyn RandomStream>, u64)>,
     pub(super) outputs: Vec<Made>,
-    pub(super) assigned: Vec<(Arc<Node>, Made)>,
+    pub(super) assigned: Vec<AssignedCell>,
     pub(super) gradients: Vec<(Arc<Node>, Option<Made>)>,
     /// Cells that had no gradient when the function looked for one.
     pub(super) without_gradient: Vec<Arc<Node>>,
@@ -276,29 +285,14 @@ impl Leaf {
     }
 }
 
-/// The value of a node, which is computed if necessary.
-pub(super) fn computed(node: &Arc<Node>) -> Result<Value> {
-    loop {
-        if let Some(value) = &lock(&node.state).value {
-            return Ok(value.clone());
-        }
-        evaluate_one(node)?;
-    }
-}
-
-/// A handle to the node that has the tensor's present value.
-fn resolved(tensor: &Tensor) -> Tensor {
-    Tensor::from_node(tensor.node())
-}
-
 /// The tensor of a source that exists before the call, with its value; none if it has no tensor now.
 fn hold(source: &Source, inputs: &[Tensor], states: &[HostValues]) -> Result<Option<Held>> {
     let tensor = match source {
-        Source::Input(k) => inputs.get(*k as usize).map(resolved),
+        Source::Input(k) => inputs.get(*k as usize).map(Tensor::resolve),
         Source::Cell(cell) => cell.variable().map(|variable| lock(&variable.current).clone()),
         Source::Gradient(cell) => cell.variable().and_then(|variable| lock(&variable.grad).clone()),
         Source::State(state, k) => {
-            states.get(*state as usize).and_then(|state| state.tensors.get(*k as usize)).map(resolved)
+            states.get(*state as usize).and_then(|state| state.tensors.get(*k as usize)).map(Tensor::resolve)
         }
         Source::Fixed(value) => return Ok(Some(Held { tensor: None, value: value.clone() })),
         Source::Made(_) => None,
@@ -338,14 +332,21 @@ impl Bound for Call<'_> {
     }
 
     fn scalar(&self, wanted: &ScalarRef) -> Scalar {
-        let fixed = scalar(wanted, &self.program.nodes[wanted.item as usize].op);
-        let varied = match (self.program.varying[wanted.item as usize], wanted.part) {
-            (Some(Varying::Draw(draw, _)), Part::Seed) => Scalar::Int(self.draws[draw as usize].0 as i64),
-            (Some(Varying::Draw(draw, distance)), Part::Offset) => {
-                Scalar::Int(self.draws[draw as usize].1.wrapping_add(distance) as i64)
+        let fixed = || scalar(wanted, &self.program.nodes[wanted.item as usize].op);
+        let varied = match self.program.varying[wanted.item as usize] {
+            None => return fixed(),
+            Some(Varying::Draw(draw, distance)) => {
+                let (seed, first) = self.draws[draw as usize];
+                match wanted.part {
+                    Part::Seed => Scalar::Int(seed as i64),
+                    Part::Offset => Scalar::Int(first.wrapping_add(distance) as i64),
+                    Part::Value | Part::Start | Part::Step | Part::Constant(_) => return fixed(),
+                }
             }
-            (Some(Varying::State(state, k)), Part::Value) => self.states[state as usize].numbers[k as usize],
-            _ => return fixed,
+            Some(Varying::State(state, k)) => match wanted.part {
+                Part::Value => self.states[state as usize].numbers[k as usize],
+                Part::Start | Part::Step | Part::Seed | Part::Offset | Part::Constant(_) => return fixed(),
+            },
         };
         varied.cast(wanted.dtype)
     }
@@ -387,7 +388,8 @@ impl Call<'_> {
         Ok(with_value(node, self.result(source)?, false))
     }
 
-    fn cell_value(&self, cell: &Arc<Node>, Made { source, node }: &Made) -> Result<Tensor> {
+    fn cell_value(&self, AssignedCell { cell, made, .. }: &AssignedCell) -> Result<Tensor> {
+        let Made { source, node } = made;
         let tracked = cell.variable().is_some_and(|cell| cell.requires_grad.load(Ordering::Relaxed));
         let next = with_value(node, self.result(source)?, tracked);
         let _ = next.0.leaf.set(Arc::downgrade(cell));
@@ -408,13 +410,13 @@ impl Call<'_> {
         let all = |made: &[Made]| made.iter().map(|made| self.tensor(made)).collect::<Result<Vec<_>>>();
         let outputs = all(&program.outputs)?;
         let states = program.states.iter().map(|state| all(&state.made)).collect::<Result<Vec<_>>>()?;
-        let cells = program.assigned.iter().map(|(cell, made)| self.cell_value(cell, made));
+        let cells = program.assigned.iter().map(|assigned| self.cell_value(assigned));
         let cells = cells.collect::<Result<Vec<_>>>()?;
         let gradient = |made: &Option<Made>| made.as_ref().map(|made| self.tensor(made)).transpose();
         let gradients = program.gradients.iter().map(|(_, made)| gradient(made));
         let gradients = gradients.collect::<Result<Vec<_>>>()?;
-        for ((cell, _), next) in program.assigned.iter().zip(cells) {
-            self.replace(cell, next);
+        for (assigned, next) in program.assigned.iter().zip(cells) {
+            self.replace(assigned, next);
         }
         for ((cell, _), next) in program.gradients.iter().zip(gradients) {
             let old = cell.variable().map(|cell| std::mem::replace(&mut *lock(&cell.grad), next));
@@ -426,24 +428,23 @@ impl Call<'_> {
 
     /// After a failure: cells whose old buffers were overwritten get the new values that these hold.
     fn save_overwritten(&mut self) {
-        for (cell, made) in &self.program.assigned {
-            let Ok(new) = self.result(&made.source) else { continue };
+        for assigned in &self.program.assigned {
+            let Ok(new) = self.result(&assigned.made.source) else { continue };
             let is_overwritten =
                 self.leaves.iter().any(|held| Arc::ptr_eq(&held.value.storage, &new.storage));
-            if is_overwritten && let Ok(next) = self.cell_value(cell, made) {
-                self.replace(cell, next);
+            if is_overwritten && let Ok(next) = self.cell_value(assigned) {
+                self.replace(assigned, next);
             }
         }
     }
 
     /// Replaces the value of a cell.
-    fn replace(&mut self, cell: &Arc<Node>, next: Tensor) {
-        let is_of = |leaf: &Leaf| matches!(&leaf.source, Source::Cell(other) if Arc::ptr_eq(cell, other));
-        let locked = self.program.leaves.iter().zip(&mut self.cells).find(|(leaf, _)| is_of(leaf));
+    fn replace(&mut self, AssignedCell { cell, leaf, .. }: &AssignedCell, next: Tensor) {
+        let locked = leaf.and_then(|leaf| self.cells[leaf].as_mut());
         let old = match (locked, cell.variable()) {
-            (Some((_, Some(present))), _) => Some(std::mem::replace(&mut **present, next)),
-            (_, Some(variable)) => Some(std::mem::replace(&mut *lock(&variable.current), next)),
-            (_, None) => None,
+            (Some(present), _) => Some(std::mem::replace(&mut **present, next)),
+            (None, Some(variable)) => Some(std::mem::replace(&mut *lock(&variable.current), next)),
+            (None, None) => None,
         };
         drop(old);
     }
@@ -458,19 +459,18 @@ impl Source {
 
     /// Whether both are the same tensor.
     pub(super) fn is(&self, other: &Source) -> bool {
-        match (self, other) {
-            (Source::Input(a), Source::Input(b)) => a == b,
-            (Source::Cell(a), Source::Cell(b)) | (Source::Gradient(a), Source::Gradient(b)) => {
-                Arc::ptr_eq(a, b)
-            }
-            (Source::State(a, i), Source::State(b, j)) => (a, i) == (b, j),
-            _ => false,
+        match self {
+            Source::Input(a) => matches!(other, Source::Input(b) if a == b),
+            Source::Cell(a) => matches!(other, Source::Cell(b) if Arc::ptr_eq(a, b)),
+            Source::Gradient(a) => matches!(other, Source::Gradient(b) if Arc::ptr_eq(a, b)),
+            Source::State(a, i) => matches!(other, Source::State(b, j) if (a, i) == (b, j)),
+            Source::Fixed(_) | Source::Made(_) => false,
         }
     }
 }
 
 /// A tensor with a value, in the form of a captured node.
-fn with_value(like: &Node, value: Value, tracked: bool) -> Tensor {
+pub(super) fn with_value(like: &Node, value: Value, tracked: bool) -> Tensor {
     let (shape, device, line) = (like.shape.clone(), like.device.clone(), like.location);
     Tensor::first(Node::new(Op::Leaf, shape, like.dtype, device, Inputs::new(), Some(value), tracked, line))
 }
