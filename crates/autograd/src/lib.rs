@@ -9,6 +9,7 @@
 #![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
 mod checkpoint;
+mod compile;
 mod fresh_leaf;
 pub mod func;
 mod function;
@@ -19,6 +20,7 @@ mod sum;
 mod tape;
 
 pub use checkpoint::checkpoint;
+pub use compile::{Compiled, compile, compile_or_run};
 pub use function::{Function, Outputs, apply};
 pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};

@@ -52,27 +52,28 @@ specials! {
 pub(crate) fn is_on(name: &str) -> bool {
     static OFF: OnceLock<Vec<String>> = OnceLock::new();
     // A value that cannot be parsed is reported when the device is opened.
-    let off = OFF.get_or_init(|| from_env(&|name| std::env::var_os(name), &[]).unwrap_or_default());
+    let off = OFF.get_or_init(|| {
+        let wanted = Variable::of(VARIABLE, std::env::var_os(VARIABLE));
+        let text = wanted.map(|wanted| wanted.text).unwrap_or_default();
+        names_in(&text).flatten().map(String::from).collect()
+    });
     !off.iter().any(|entry| entry == name || entry == "all")
 }
 
-/// The forms that the environment switches off. If there are `natives`, a name that is none of theirs and no
-/// special form is an error.
-pub(crate) fn from_env(
-    variable: &dyn Fn(&str) -> Option<OsString>,
-    natives: &[&str],
-) -> Result<Vec<String>, Misread> {
-    let Some(wanted) = Variable::of(VARIABLE, variable(VARIABLE)) else { return Ok(Vec::new()) };
-    let names: Vec<&str> = ["all"].iter().chain(Special::NAMES).chain(natives).copied().collect();
-    let entry = |entry: &str| {
-        let name = entry.trim().strip_prefix('-')?;
-        (natives.is_empty() || names.contains(&name)).then(|| name.to_string())
-    };
-    let off: Option<Vec<String>> = wanted.text.split(',').map(entry).collect();
-    off.ok_or_else(|| {
-        let known: Vec<String> = names.iter().map(|name| format!("-{name}")).collect();
-        wanted.misread(&format!("a list of forms that are switched off, of {}", known.join(", ")))
-    })
+/// Checks that the variable, if it is set, lists special forms and operations with kernels of these names.
+pub(crate) fn check(variable: &dyn Fn(&str) -> Option<OsString>, natives: &[&str]) -> Result<(), Misread> {
+    let Some(wanted) = Variable::of(VARIABLE, variable(VARIABLE)) else { return Ok(()) };
+    let known: Vec<&str> = ["all"].iter().chain(Special::NAMES).chain(natives).copied().collect();
+    if names_in(&wanted.text).all(|name| name.is_some_and(|name| known.contains(&name))) {
+        return Ok(());
+    }
+    let known: Vec<String> = known.iter().map(|name| format!("-{name}")).collect();
+    Err(wanted.misread(&format!("a list of forms that are switched off, of {}", known.join(", "))))
+}
+
+/// The names in the variable's text; `None` for an entry without `-`.
+fn names_in(text: &str) -> impl Iterator<Item = Option<&str>> {
+    text.split(',').map(|entry| entry.trim().strip_prefix('-'))
 }
 
 #[cfg(test)]
@@ -82,14 +83,18 @@ mod tests {
 
     #[test]
     fn forms_are_switched_off_by_their_names() {
-        let off = |text: &'static str| {
-            from_env(&|_| Some(text.into()), &["MaxPool"]).map_err(|misread| misread.error())
+        let checked = |text: &'static str| {
+            check(&|_| Some(text.into()), &["MaxPool"]).map_err(|misread| misread.error())
         };
-        assert_eq!(off(" ").unwrap(), [""; 0]);
-        assert_eq!(off("-Winograd, -MaxPool").unwrap(), ["Winograd", "MaxPool"]);
-        assert_eq!(off("-all").unwrap(), ["all"]);
+        let off = |text: &'static str| {
+            checked(text).unwrap();
+            names_in(text).flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(off(" "), [""; 0]);
+        assert_eq!(off("-Winograd, -MaxPool"), ["Winograd", "MaxPool"]);
+        assert_eq!(off("-all"), ["all"]);
         for wrong in ["Winograd", "-winograd", "-Winograd,", "+all"] {
-            let text = off(wrong).unwrap_err().to_string();
+            let text = checked(wrong).unwrap_err().to_string();
             assert!(text.contains(VARIABLE) && text.contains("-all, -AlongTerms, -FewResults"), "{text}");
         }
         assert_eq!(Special::NAMES[Special::Winograd as usize], "Winograd");

@@ -52,8 +52,8 @@ use std::{
 };
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, DeviceProvider, Error, ErrorKind, FreeBuffers, Kernel,
-    Launch, Limits, MemoryStats, Result, Storage, backend::Fill, kernel::Body,
+    Backend, DType, Device, DeviceInfo, DeviceKind, DeviceProvider, Error, ErrorKind, FreeBuffers, HostBytes,
+    Kernel, Launch, Limits, MemoryStats, Result, Storage, backend::Fill, kernel::Body,
 };
 
 #[doc(hidden)]
@@ -261,6 +261,12 @@ impl Backend for CpuBackend {
         let mut buffer = CpuBuffer::new(&self.pool, dtype, numel)?;
         buffer.write_with(fill)?;
         Ok(Arc::new(buffer))
+    }
+
+    fn adopt(&self, dtype: DType, bytes: HostBytes) -> Result<Option<Storage>> {
+        self.settled()?;
+        let buffer = CpuBuffer::adopt(&self.pool, dtype, bytes);
+        Ok(buffer.map(|buffer| Arc::new(buffer) as Storage))
     }
 
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()> {

@@ -62,7 +62,7 @@ impl Settings {
         // Threads, rounding and forms belong to the process, not to the device; here their variables are only
         // validated.
         threads::from_env(&variable)?;
-        forms::from_env(&variable, NATIVE_KERNELS)?;
+        forms::check(&variable, NATIVE_KERNELS)?;
         rounding::from_env(&variable)?;
         let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
             let bytes = wanted.text.parse().ok().filter(|&bytes: &u64| bytes > 0);

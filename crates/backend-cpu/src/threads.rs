@@ -6,7 +6,6 @@
 //! only while every thread has a processor to itself, since otherwise it would take processor time from
 //! threads that have work. No more threads work at once than there are processors. Free threads take tasks
 //! in order.
-//! free.
 #![allow(unsafe_code)]
 
 use std::{
@@ -408,9 +407,9 @@ struct Work {
     caller: Thread,
 }
 
-// SAFETY: the function is `Sync`, and only called while `share` waits.
+// SAFETY: `f` is `Sync`, so any thread may call it, and none does after `share_tasks` returns.
 unsafe impl Send for Work {}
-// SAFETY: as above.
+// SAFETY: `f` is `Sync`, so several threads may call it at once; the other fields are `Sync` themselves.
 unsafe impl Sync for Work {}
 
 impl Work {
@@ -430,7 +429,12 @@ impl Work {
                 let f = unsafe { &*self.f };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(i))) {
                     self.next.iter().for_each(|next| next.store(self.count, Ordering::Relaxed));
-                    self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                    let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+                    match &*first {
+                        None => *first = Some(panic),
+                        // Its drop may panic too, and would leave this while others still run tasks.
+                        Some(_) => std::mem::forget(panic),
+                    }
                 }
             }
         }
@@ -599,5 +603,26 @@ mod tests {
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"seventy"));
         // The thread can share work afterwards.
         assert!(available() >= 1 && !BUSY.get());
+    }
+
+    /// Several tasks panic at the same time, each with a payload whose drop panics.
+    #[test]
+    fn later_panics_are_not_dropped() {
+        struct Loud;
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                panic!("the payload is dropped");
+            }
+        }
+        for _ in 0..10 {
+            let panic = catch_unwind(|| {
+                share(8, |_| {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    std::panic::panic_any(Loud);
+                });
+            });
+            std::mem::forget(panic.unwrap_err());
+            assert!(available() >= 1 && !BUSY.get());
+        }
     }
 }

@@ -22,7 +22,7 @@
 /// The names that the derive macro's code uses.
 #[doc(hidden)]
 pub mod __private {
-    pub use tensor_core::{Device, Result};
+    pub use tensor_core::{Result, Tensor};
 }
 
 #[cfg(feature = "audio")]
@@ -71,6 +71,7 @@ pub use sampler::{
 };
 pub use shuffle::Draws;
 pub use stream::{IterableDataset, StreamBatches, StreamLoader};
+pub use tensor_core::TensorTree;
 pub use tensor_core::file::ReadBudget;
 pub use tensor_dataset::{Columns, TensorDataset};
 

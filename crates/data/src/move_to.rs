@@ -1,11 +1,6 @@
 //! Moves values that contain tensors to a device: `let (images, labels) = batch?.to(&device)?`.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::{BuildHasher, Hash},
-};
-
-use tensor_core::{Device, Error, Result, Tensor};
+use tensor_core::{Device, Result, TensorTree, caller_line};
 
 /// Values made of tensors that can move to a device: tuples, arrays, `Vec`, `Option` and maps of them, and
 /// your own types by `#[derive(ToDevice)]`. Numbers and strings among them are copied.
@@ -32,86 +27,16 @@ use tensor_core::{Device, Error, Result, Tensor};
 /// assert_eq!((moved.boxes[0].1, moved.origin), (0.5, batch.origin));
 /// # Ok(()) }
 /// ```
-pub trait ToDevice: Sized {
+pub trait ToDevice: TensorTree {
     /// A copy on `device`. A tensor that is there already is not copied.
     ///
     /// # Errors
     /// The first failure to compute, copy or allocate a tensor.
     #[track_caller]
-    fn to(&self, device: &Device) -> Result<Self>;
-}
-
-impl ToDevice for Tensor {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<Tensor> {
-        Tensor::to(self, device)
+    fn to(&self, device: &Device) -> Result<Self> {
+        let _line = caller_line();
+        self.map_tensors(&mut |tensor| tensor.to(device))
     }
 }
 
-impl<T: ToDevice> ToDevice for Option<T> {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<Option<T>> {
-        self.as_ref().map(|inner| inner.to(device)).transpose()
-    }
-}
-
-impl<T: ToDevice> ToDevice for Box<T> {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<Box<T>> {
-        (**self).to(device).map(Box::new)
-    }
-}
-
-impl<T: ToDevice> ToDevice for Vec<T> {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<Vec<T>> {
-        self.iter().map(|inner| inner.to(device)).collect()
-    }
-}
-
-impl<T: ToDevice, const N: usize> ToDevice for [T; N] {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<[T; N]> {
-        let moved = self.iter().map(|inner| inner.to(device)).collect::<Result<Vec<T>>>()?;
-        moved.try_into().map_err(|_| Error::invalid("to", "an array lost an element on its way"))
-    }
-}
-
-impl<K: Clone + Eq + Hash, V: ToDevice, S: BuildHasher + Default> ToDevice for HashMap<K, V, S> {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<HashMap<K, V, S>> {
-        self.iter().map(|(key, inner)| Ok((key.clone(), inner.to(device)?))).collect()
-    }
-}
-
-impl<K: Clone + Ord, V: ToDevice> ToDevice for BTreeMap<K, V> {
-    #[track_caller]
-    fn to(&self, device: &Device) -> Result<BTreeMap<K, V>> {
-        self.iter().map(|(key, inner)| Ok((key.clone(), inner.to(device)?))).collect()
-    }
-}
-
-macro_rules! stays {
-    ($($t:ty),*) => {$(
-        impl ToDevice for $t {
-            #[track_caller]
-            fn to(&self, _: &Device) -> Result<$t> { Ok(self.clone()) }
-        }
-    )*};
-}
-stays!(bool, u8, u32, u64, usize, i32, i64, f32, f64, String, ());
-
-macro_rules! tuple {
-    ($($T:ident $i:tt),*) => {
-        impl<$($T: ToDevice),*> ToDevice for ($($T,)*) {
-            #[track_caller]
-            fn to(&self, device: &Device) -> Result<($($T,)*)> { Ok(($(self.$i.to(device)?,)*)) }
-        }
-    };
-}
-tuple!(A 0);
-tuple!(A 0, B 1);
-tuple!(A 0, B 1, C 2);
-tuple!(A 0, B 1, C 2, D 3);
-tuple!(A 0, B 1, C 2, D 3, E 4);
-tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+impl<T: TensorTree> ToDevice for T {}

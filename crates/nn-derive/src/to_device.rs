@@ -1,5 +1,5 @@
-//! Expands a struct or enum to its `impl ToDevice`: a value of the same type with each field moved, or
-//! cloned if it is marked `skip`.
+//! Expands a struct or enum to its `impl TensorTree`, which makes it a `ToDevice` too: a value of the same
+//! type with each field mapped, or cloned if it is marked `skip`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::{
     Attribute, Data, DeriveInput, Field, Fields, Ident, Index, LitStr, Member, Path, spanned::Spanned,
 };
 
-/// The impl of `ToDevice` for `input`. `find_home` finds the path of the crate `data` if no attribute names
+/// The impl of `TensorTree` for `input`. `find_home` finds the path of the crate `data` if no attribute names
 /// it.
 pub(crate) fn to_device(
     input: &DeriveInput,
@@ -15,18 +15,18 @@ pub(crate) fn to_device(
 ) -> syn::Result<TokenStream> {
     let named = crate_path(&input.attrs)?;
     // Locals have mixed-site hygiene, so that a field or constant of the caller cannot be mistaken for one.
-    let device = Ident::new("device", Span::mixed_site());
+    let map = Ident::new("map", Span::mixed_site());
     let (home, body) = match &input.data {
         Data::Union(data) => {
             return Err(syn::Error::new(
                 data.union_token.span,
                 "derive(ToDevice) is for structs and enums: a union does not say which of its fields is in use; \
-                 implement ToDevice by hand",
+                 implement TensorTree by hand",
             ));
         }
         Data::Struct(data) => {
             let home = named.map_or_else(find_home, Ok)?;
-            let moved = moved(&data.fields, &home, &device, |member, _| quote!(&self.#member))?;
+            let moved = moved(&data.fields, &home, &map, |member, _| quote!(&self.#member))?;
             (home, quote!(Self { #(#moved,)* }))
         }
         Data::Enum(data) => {
@@ -37,7 +37,7 @@ pub(crate) fn to_device(
                 let members = variant.fields.iter().enumerate().map(|(i, field)| member(field, i));
                 let locals = (0..variant.fields.len()).map(local);
                 let bound = members.zip(locals).map(|(member, local)| quote!(#member: #local));
-                let moved = moved(&variant.fields, &home, &device, |_, i| {
+                let moved = moved(&variant.fields, &home, &map, |_, i| {
                     let local = local(i);
                     quote!(#local)
                 })?;
@@ -52,10 +52,12 @@ pub(crate) fn to_device(
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
-        impl #impl_generics #home::ToDevice for #name #type_generics #where_clause {
+        impl #impl_generics #home::TensorTree for #name #type_generics #where_clause {
             #[allow(unused_variables, unreachable_code)]
-            #[track_caller]
-            fn to(&self, #device: &#home::__private::Device) -> #home::__private::Result<Self> {
+            fn map_tensors(
+                &self,
+                #map: &mut dyn ::core::ops::FnMut(&#home::__private::Tensor) -> #home::__private::Result<#home::__private::Tensor>,
+            ) -> #home::__private::Result<Self> {
                 ::core::result::Result::Ok(#body)
             }
         }
@@ -67,7 +69,7 @@ pub(crate) fn to_device(
 fn moved(
     fields: &Fields,
     home: &Path,
-    device: &Ident,
+    map: &Ident,
     borrow: impl Fn(&Member, usize) -> TokenStream,
 ) -> syn::Result<Vec<TokenStream>> {
     let one = |(i, field): (usize, &Field)| {
@@ -75,7 +77,7 @@ fn moved(
         let from = borrow(&member, i);
         Ok(match skipped(&field.attrs)? {
             true => quote_spanned!(ty.span()=> #member: ::core::clone::Clone::clone(#from)),
-            false => quote_spanned!(ty.span()=> #member: #home::ToDevice::to(#from, #device)?),
+            false => quote_spanned!(ty.span()=> #member: #home::TensorTree::map_tensors(#from, #map)?),
         })
     };
     fields.iter().enumerate().map(one).collect()
@@ -138,16 +140,16 @@ mod tests {
     #[test]
     fn fields_are_moved_or_cloned() {
         let text = expanded("struct S { x: Tensor, #[to_device(skip)] y: Path }").unwrap();
-        assert!(text.contains("x:::data::ToDevice::to(&self.x,device)?"), "{text}");
+        assert!(text.contains("x:::data::TensorTree::map_tensors(&self.x,map)?"), "{text}");
         assert!(text.contains("y:::core::clone::Clone::clone(&self.y)"), "{text}");
         let text = expanded("enum E { A(Tensor), B }").unwrap();
         assert!(
-            text.contains("Self::A{0:field0,}=>Self::A{0:::data::ToDevice::to(field0,device)?,}"),
+            text.contains("Self::A{0:field0,}=>Self::A{0:::data::TensorTree::map_tensors(field0,map)?,}"),
             "{text}"
         );
         assert!(expanded("enum Never {}").unwrap().contains("match*self{}"));
         let text = expanded("#[to_device(crate = \"a::b\")] struct S;").unwrap();
-        assert!(text.contains("impla::b::ToDeviceforS"), "{text}");
+        assert!(text.contains("impla::b::TensorTreeforS"), "{text}");
     }
 
     #[test]

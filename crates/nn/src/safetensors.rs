@@ -175,14 +175,13 @@ impl SafetensorsFile {
     #[track_caller]
     fn make(&self, name: &str, stored: &SafetensorsPlace, device: &Device) -> Result<Option<Tensor>> {
         let shape = stored.shape.as_slice();
-        let read = |at: usize, out: &mut [u8]| self.content.read_at(out, stored.start + at as u64);
         if let Some(blocks) = self.metadata.get(&blocks_key(name)) {
             let mut bytes = vec![0; stored.bytes];
-            read(0, &mut bytes)?;
+            self.content.read_at(&mut bytes, stored.start)?;
             return Error::here_in(read_blocks(&self.path, name, blocks, &bytes, device)).map(Some);
         }
         let Some(dtype) = stored.dtype else { return Ok(None) };
-        let made = Tensor::from_bytes_with(dtype, shape, device, &read);
+        let made = Tensor::from_content(&self.content, stored.start, dtype, shape, device);
         Error::here_in(made).map(Some)
     }
 

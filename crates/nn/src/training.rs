@@ -1,6 +1,11 @@
 //! [`Training`]: the training-mode flag of a layer.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tensor_core::note_guard;
 
 /// Whether a layer is in training mode, as it is at first. `model.train()` and `model.eval()` set it, also
 /// behind an `Arc`.
@@ -16,12 +21,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// assert!(!noise.training.get());
 /// ```
 #[derive(Debug)]
-pub struct Training(AtomicBool);
+pub struct Training(Arc<AtomicBool>);
 
 impl Training {
     /// Whether the layer is in training mode.
     pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let training = self.0.load(Ordering::Relaxed);
+        // A compiled function that was captured in one mode is captured again in the other.
+        note_guard(|| {
+            let flag = self.0.clone();
+            Box::new(move || flag.load(Ordering::Relaxed) == training)
+        });
+        training
     }
 
     /// Sets the mode.
@@ -32,13 +43,13 @@ impl Training {
 
 impl Default for Training {
     fn default() -> Training {
-        Training(AtomicBool::new(true))
+        Training(Arc::new(AtomicBool::new(true)))
     }
 }
 
 /// A clone is an independent flag with the same value.
 impl Clone for Training {
     fn clone(&self) -> Training {
-        Training(AtomicBool::new(self.get()))
+        Training(Arc::new(AtomicBool::new(self.get())))
     }
 }

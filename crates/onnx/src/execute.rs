@@ -6,7 +6,7 @@ use std::{
 };
 
 use autograd::is_grad_enabled;
-use tensor_core::{Error, ErrorKind, Result, Tensor, autocast, eval_all};
+use tensor_core::{Error, ErrorKind, Result, Tensor, autocast, eval_all, note_guard};
 
 use crate::{
     context::{Context, Run},
@@ -49,12 +49,17 @@ impl Prepared {
                     Value::Host(_) | Value::Sequence(_) | Value::Nothing => None,
                 });
                 eval_all(&tensors.collect::<Vec<&Tensor>>())?;
-                let kept = Arc::new(Kept { device: run.device.clone(), ids, values: results });
+                let kept = Arc::new(Kept { device: run.device.clone(), ids: ids.clone(), values: results });
                 *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());
                 kept
             }
         };
         kept.values.iter().for_each(|(slot, value)| values[*slot] = Some(value.clone()));
+        // Repeated runs read the kept results.
+        note_guard(|| {
+            let weights: Vec<Tensor> = weights().cloned().collect();
+            Box::new(move || weights.iter().map(Tensor::value_id).eq(ids.iter().copied()))
+        });
         Ok(())
     }
 }

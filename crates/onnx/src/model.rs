@@ -1,13 +1,16 @@
 //! [`Model`]: an ONNX file as a module.
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path, sync::Mutex};
 
+use autograd::is_grad_enabled;
 use bytes::Bytes;
 use nn::{Module, Visitor, VisitorMut};
 use prost::Message;
 use tensor_core::{
-    Device, Error, Result, Tensor,
+    Call, CallMode, Device, Error, Replay, Result, Tensor,
+    autocast::autocast_dtype,
     file::{file_error, read_regular},
+    refuse_later,
 };
 
 use crate::{
@@ -63,6 +66,26 @@ pub struct Model {
     budget: Budget,
     file_bytes: u64,
     value_names: std::sync::Arc<[String]>,
+    /// Runs for inputs of a form that was seen before.
+    repeated: Repeats,
+}
+
+/// The [`Repeated`] runs of a model. A clone, whose weights may become others, has its own.
+#[derive(Default)]
+struct Repeats(Mutex<Repeated>);
+
+impl Clone for Repeats {
+    fn clone(&self) -> Repeats {
+        Repeats::default()
+    }
+}
+
+/// Later runs of a model: what a run for inputs of one form does is captured and repeated.
+#[derive(Default)]
+struct Repeated {
+    replay: Replay<Vec<Option<Value>>>,
+    /// The ids of the weights with which the model has run before: a first run keeps what it computes once.
+    weights: Option<Vec<u64>>,
 }
 
 /// How a file is loaded. A [`Registry`], [`Rewrites`] or a [`Budget`] alone converts to options with defaults
@@ -227,7 +250,8 @@ impl Model {
         let budget = options.budget;
         let graph = compiled.into();
         let device = device.clone();
-        Ok(Model { graph, weights, device, info, rewritten, budget, file_bytes, value_names })
+        let repeated = Default::default();
+        Ok(Model { graph, weights, device, info, rewritten, budget, file_bytes, value_names, repeated })
     }
 
     /// The file's metadata.
@@ -296,9 +320,55 @@ impl Model {
         let meter = self.budget.meter(self.file_bytes);
         given.iter().flatten().for_each(|value| meter.allow(value.text_bytes()));
         let run = Run { device: &device, weights: &weights, meter: &meter, run_graph };
-        let values = run_graph(&run, &self.graph, given, &[])?;
+        let values = self.run_or_repeat(&run, given)?;
         let names = self.graph.outputs.iter().map(|output| output.name.clone());
         Ok(Outputs { list: names.zip(values).collect(), device })
+    }
+
+    /// Runs the graph. From the second run for inputs of one form on, the operations of an earlier run are
+    /// repeated, where that is possible: the inputs are tensors, nothing is recorded for gradients, and the
+    /// graph's path does not depend on values.
+    fn run_or_repeat(&self, run: &Run<'_>, given: Vec<Option<Value>>) -> Result<Vec<Value>> {
+        let tensors: Vec<Tensor> = given.iter().flatten().filter_map(Value::as_tensor).cloned().collect();
+        let is_tracked = |tensor: &Tensor| tensor.is_tracked();
+        let recorded =
+            is_grad_enabled() && (run.weights.iter().any(is_tracked) || tensors.iter().any(is_tracked));
+        // Runs of several threads at a time go on independently.
+        let repeated = self.repeated.0.try_lock().ok();
+        let repeated = repeated.filter(|_| tensors.len() == given.iter().flatten().count() && !recorded);
+        let Some(mut repeated) = repeated else { return run_graph(run, &self.graph, given, &[]) };
+        let weights: Vec<u64> = run.weights.iter().map(Tensor::id).collect();
+        if repeated.weights.as_ref() != Some(&weights) {
+            *repeated = Repeated { weights: Some(weights), ..Repeated::default() };
+            return run_graph(run, &self.graph, given, &[]);
+        }
+        let mut made = None;
+        let mut function = |tensors: &[Tensor]| {
+            let mut tensors = tensors.iter().cloned();
+            let given =
+                given.iter().map(|value| value.as_ref().and_then(|_| tensors.next()).map(Value::from));
+            let values = run_graph(run, &self.graph, given.collect(), &[])?;
+            if values.iter().any(|value| matches!(value, Value::Sequence(_))) {
+                refuse_later("run", "return a sequence");
+            }
+            let results = values.iter().filter_map(Value::as_tensor).cloned().collect();
+            // Values of the host depend on the form of the inputs alone: no tensor was read.
+            let others = values.iter().map(|value| value.as_tensor().is_none().then(|| value.clone()));
+            let others = others.collect();
+            made = Some(values);
+            Ok((results, others))
+        };
+        let mode = CallMode { strict: false, autocast: autocast_dtype() };
+        let (results, call) = repeated.replay.call(&tensors, mode, &mut function)?;
+        Ok(match (call, made) {
+            (Call::Replayed(others), _) => {
+                let mut results = results.into_iter().map(Value::from);
+                let all = others.iter().map(|other| other.clone().or_else(|| results.next()));
+                all.map(|value| value.unwrap_or(Value::Nothing)).collect()
+            }
+            (Call::Captured | Call::Ran(_), Some(values)) => values,
+            (Call::Captured | Call::Ran(_), None) => Vec::new(),
+        })
     }
 
     /// The device of the inputs, or else of the weights.

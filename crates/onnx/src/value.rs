@@ -367,6 +367,14 @@ pub enum Value {
 }
 
 impl Value {
+    /// The tensor, if it is one on a device.
+    pub(crate) fn as_tensor(&self) -> Option<&Tensor> {
+        match self {
+            Value::Tensor(tensor) => Some(tensor),
+            Value::Host(_) | Value::Sequence(_) | Value::Nothing => None,
+        }
+    }
+
     /// The shape of a tensor; `None` for a sequence or an empty optional.
     pub fn dims(&self) -> Option<&[usize]> {
         match self {

@@ -9,19 +9,22 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     io::{self, Write},
+    ops::{Deref, DerefMut},
     panic::Location,
+    sync::{Arc, Mutex},
 };
 
 use autograd::no_grad;
 use tensor_core::{
-    Error, ErrorKind, Result, State, Stateful, Tensor, WeakTensor, build_only, caller_line, eval_all,
-    eval_in_place, eval_pending, parameter_name,
+    DType, Error, ErrorKind, GraphNumbers, HostState, HostValues, NotedState, Result, Shape, State, Stateful,
+    Tensor, WeakTensor, build_only, caller_line, eval_all, eval_in_place, eval_pending, is_capturing, lock,
+    note_host_state, parameter_name, refuse_later,
 };
 
 use crate::{
     Optimizer,
     saved::{
-        ParamState, Setting, cast_tensors, change_tensors, load_settings, load_state, save_settings,
+        ParamState, Part, Setting, cast_tensors, change_tensors, load_settings, load_state, save_settings,
         save_state, settled, tensors,
     },
 };
@@ -62,7 +65,7 @@ use crate::{
 /// assert_eq!(w.to_vec::<f32>()?, [0.75, -0.75]);
 /// # Ok(()) }
 /// ```
-pub trait UpdateRule: Copy + fmt::Debug {
+pub trait UpdateRule: Copy + fmt::Debug + Send + 'static {
     /// The optimizer's name, which begins error messages.
     const NAME: &'static str;
 
@@ -141,8 +144,7 @@ impl<C> ParamGroup<C> {
 #[derive(Debug)]
 pub struct ParamGroups<C: UpdateRule> {
     groups: Vec<ParamGroup<C>>,
-    /// The state of each parameter of each group; none before its first step.
-    states: Vec<Vec<Option<C::State>>>,
+    host: Arc<Mutex<Host<C>>>,
     /// Whether the parameters are known to be variables or parameters, each given once.
     parameters_checked: bool,
     /// Whether a step without any gradient was reported.
@@ -161,6 +163,7 @@ struct Update<S> {
     group: usize,
     index: usize,
     value: Tensor,
+    grad: Tensor,
     state: S,
 }
 
@@ -179,7 +182,7 @@ impl<C: UpdateRule> ParamGroups<C> {
     pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: C) -> ParamGroups<C> {
         let mut groups = ParamGroups {
             groups: Vec::new(),
-            states: Vec::new(),
+            host: Arc::new(Mutex::new(Host::default())),
             parameters_checked: false,
             reported_no_gradients: false,
             steps_watched: 0,
@@ -191,8 +194,9 @@ impl<C: UpdateRule> ParamGroups<C> {
     /// Adds a group of parameters with its own settings.
     pub fn add_group(&mut self, parameters: impl IntoIterator<Item = Tensor>, config: C) {
         let parameters: Vec<Tensor> = parameters.into_iter().collect();
-        self.states.push(vec![None; parameters.len()]);
+        lock(&self.host).states.push(vec![None; parameters.len()]);
         self.groups.push(ParamGroup { config, parameters });
+        self.publish();
         self.parameters_checked = false;
     }
 
@@ -202,8 +206,13 @@ impl<C: UpdateRule> ParamGroups<C> {
     }
 
     /// The groups, for changes of settings: `sgd.groups_mut()[0].config.lr = 0.01`.
-    pub fn groups_mut(&mut self) -> &mut [ParamGroup<C>] {
-        &mut self.groups
+    pub fn groups_mut(&mut self) -> GroupsMut<'_, C> {
+        GroupsMut(self)
+    }
+
+    /// Gives the settings to the steps of compiled functions.
+    fn publish(&mut self) {
+        lock(&self.host).groups.clone_from(&self.groups);
     }
 
     /// Checks the settings of all groups.
@@ -262,7 +271,8 @@ impl<C: UpdateRule> ParamGroups<C> {
     /// ```
     #[must_use]
     pub fn parameters_without_gradient(&self) -> Vec<&Tensor> {
-        let all = self.groups.iter().zip(&self.states);
+        let host = lock(&self.host);
+        let all = self.groups.iter().zip(&host.states);
         let all = all.flat_map(|(group, states)| group.parameters.iter().zip(states));
         let idle = all.filter(|(parameter, state)| {
             state.is_none() && parameter.is_tracked() && parameter.grad().is_none()
@@ -308,44 +318,14 @@ impl<C: UpdateRule> ParamGroups<C> {
         );
     }
 
-    /// The updates of all parameters that have a gradient, not computed yet.
-    fn updates(&self) -> Result<Vec<Update<C::State>>> {
-        let mut updates = Vec::new();
-        for (g, (group, states)) in self.groups.iter().zip(&self.states).enumerate() {
-            for (i, (parameter, state)) in group.parameters.iter().zip(states).enumerate() {
-                let Some(grad) = parameter.grad() else { continue };
-                // Half precision, in which 0.999 rounds to 1, is computed in f32, and the stored values are
-                // rounded.
-                let (kept, wide) = (parameter.dtype(), parameter.dtype().compute());
-                let mut state = state.clone().unwrap_or_default();
-                let device = parameter.device();
-                change_tensors(&mut state, |tensor| tensor.to(&device))?;
-                cast_tensors(&mut state, wide)?;
-                let value =
-                    group.config.update(&parameter.to_dtype(wide)?, &grad.to_dtype(wide)?, &mut state)?;
-                cast_tensors(&mut state, kept)?;
-                if value.shape() != parameter.shape() {
-                    return Err(Error::new(ErrorKind::ShapeMismatch {
-                        op: C::NAME,
-                        lhs: parameter.shape().clone(),
-                        rhs: value.shape().clone(),
-                        hint: "an update has the shape of its parameter".into(),
-                    }));
-                }
-                updates.push(Update { group: g, index: i, value: value.to_dtype(kept)?, state });
-            }
-        }
-        Ok(updates)
-    }
-
     /// Assigns the updates, and returns what they replaced.
     fn replace(&mut self, updates: &[Update<C::State>]) -> Result<Vec<Before<C::State>>> {
         let mut all = Vec::with_capacity(updates.len());
-        for Update { group, index, value, state } in updates {
+        for Update { group, index, value, state, .. } in updates {
             let parameter = &self.groups[*group].parameters[*index];
             let before = parameter.downgrade();
             parameter.assign(value)?;
-            let mut state = self.states[*group][*index].replace(state.clone());
+            let mut state = lock(&self.host).states[*group][*index].replace(state.clone());
             let tensors = state.iter_mut().flat_map(tensors);
             let tensors = tensors.map(|tensor| tensor.take().map(|t| t.downgrade())).collect();
             all.push(Before { group: *group, index: *index, value: before, state, tensors });
@@ -370,7 +350,262 @@ impl<C: UpdateRule> ParamGroups<C> {
             for (tensor, before) in state.iter_mut().flat_map(tensors).zip(kept) {
                 *tensor = before;
             }
-            self.states[group][index] = state;
+            lock(&self.host).states[group][index] = state;
+        }
+    }
+
+    /// A step of a function that is being compiled: nothing is computed, and each later call of the function
+    /// takes this step too, with the settings and counts that it then has.
+    fn capture_step(&self) -> Result<()> {
+        let mut host = lock(&self.host);
+        let updates = no_grad(|| host.updates())?;
+        let (mut form, mut numbers, mut read, mut made) = Default::default();
+        let mut before: Vec<Captured<C::State>> = Vec::new();
+        for update in updates {
+            let found = host.numbers(&update);
+            form = combined(form, found.form);
+            Vec::extend(&mut numbers, found.ids);
+            let Update { group, index, value, mut state, .. } = update;
+            Vec::extend(&mut read, host.tensors_of(group, index));
+            self.groups[group].parameters[index].assign(&value)?;
+            Vec::extend(&mut made, tensors(&mut state).flatten().map(|tensor| tensor.clone()));
+            let mut old = host.states[group][index].replace(state);
+            let has = old.iter_mut().flat_map(tensors).map(|tensor| tensor.take().is_some()).collect();
+            before.push(Captured { group, index, state: old, has });
+        }
+        let changed: Vec<(usize, usize)> = before.iter().map(|old| (old.group, old.index)).collect();
+        let step = host.stepped.iter().position(|known| *known == changed).unwrap_or_else(|| {
+            host.stepped.push(changed);
+            host.stepped.len() - 1
+        });
+        drop(host);
+        let restored = self.host.clone();
+        let undo = move |tensors: Vec<Option<Tensor>>, all: bool| {
+            lock(&restored).bring_back(before, tensors, all);
+        };
+        note_host_state(NotedState {
+            state: self.host.clone(),
+            step,
+            form,
+            read,
+            numbers,
+            made,
+            undo: Box::new(undo),
+        });
+        Ok(())
+    }
+}
+
+/// The groups of an optimizer, for changes.
+#[derive(Debug)]
+pub struct GroupsMut<'a, C: UpdateRule>(&'a mut ParamGroups<C>);
+
+impl<C: UpdateRule> Deref for GroupsMut<'_, C> {
+    type Target = [ParamGroup<C>];
+    fn deref(&self) -> &[ParamGroup<C>] {
+        &self.0.groups
+    }
+}
+
+impl<C: UpdateRule> DerefMut for GroupsMut<'_, C> {
+    fn deref_mut(&mut self) -> &mut [ParamGroup<C>] {
+        &mut self.0.groups
+    }
+}
+
+impl<C: UpdateRule> Drop for GroupsMut<'_, C> {
+    fn drop(&mut self) {
+        self.0.publish();
+    }
+}
+
+/// The numbers and tensors that steps read and change beside the parameters. Compiled functions hold it too.
+#[derive(Debug)]
+struct Host<C: UpdateRule> {
+    /// The groups with their present settings.
+    groups: Vec<ParamGroup<C>>,
+    /// The state of each parameter of each group; none before its first step.
+    states: Vec<Vec<Option<C::State>>>,
+    /// The parameters, by group and place in it, that steps of compiled functions change.
+    stepped: Vec<Vec<(usize, usize)>>,
+    /// The step of a compiled function that is being run.
+    begun: Vec<Begun<C::State>>,
+}
+
+impl<C: UpdateRule> Default for Host<C> {
+    fn default() -> Host<C> {
+        Host { groups: Vec::new(), states: Vec::new(), stepped: Vec::new(), begun: Vec::new() }
+    }
+}
+
+/// The state of a parameter before a captured step, without its tensors, and which of these there were.
+struct Captured<S> {
+    group: usize,
+    index: usize,
+    state: Option<S>,
+    has: Vec<bool>,
+}
+
+/// The next state of a parameter without its tensors, and which of these there are.
+#[derive(Debug)]
+struct Begun<S> {
+    group: usize,
+    index: usize,
+    state: S,
+    has: Vec<bool>,
+}
+
+impl<C: UpdateRule> Host<C> {
+    /// The updates of all parameters that have a gradient, not computed yet.
+    fn updates(&self) -> Result<Vec<Update<C::State>>> {
+        let places = self.groups.iter().enumerate().flat_map(|(g, group)| {
+            group.parameters.iter().enumerate().map(move |(i, parameter)| (g, i, parameter))
+        });
+        let with_grads = places.filter_map(|(g, i, parameter)| Some((g, i, parameter.grad()?)));
+        with_grads.map(|(g, i, grad)| self.update(g, i, grad)).collect()
+    }
+
+    /// The update of one parameter.
+    fn update(&self, group: usize, index: usize, grad: Tensor) -> Result<Update<C::State>> {
+        let ParamGroup { config, parameters } = &self.groups[group];
+        let parameter = &parameters[index];
+        // Half precision, in which 0.999 rounds to 1, is computed in f32, and the stored values are rounded.
+        let (kept, wide) = (parameter.dtype(), parameter.dtype().compute());
+        let mut state = self.states[group][index].clone().unwrap_or_default();
+        let device = parameter.device();
+        change_tensors(&mut state, |tensor| tensor.to(&device))?;
+        cast_tensors(&mut state, wide)?;
+        let value = config.update(&parameter.to_dtype(wide)?, &grad.to_dtype(wide)?, &mut state)?;
+        cast_tensors(&mut state, kept)?;
+        if value.shape() != parameter.shape() {
+            return Err(Error::new(ErrorKind::ShapeMismatch {
+                op: C::NAME,
+                lhs: parameter.shape().clone(),
+                rhs: value.shape().clone(),
+                hint: "an update has the shape of its parameter".into(),
+            }));
+        }
+        Ok(Update { group, index, value: value.to_dtype(kept)?, grad, state })
+    }
+
+    /// Undoes a captured step. A state whose tensors no longer exist stays as it is, and so does that of a
+    /// parameter that has its new value, unless `all`.
+    fn bring_back(
+        &mut self,
+        before: Vec<Captured<C::State>>,
+        tensors_before: Vec<Option<Tensor>>,
+        all: bool,
+    ) {
+        let mut kept = tensors_before.into_iter();
+        for Captured { group, index, mut state, has } in before {
+            let mut is_whole = true;
+            for (tensor, _) in state.iter_mut().flat_map(tensors).zip(has).filter(|(_, has)| *has) {
+                *tensor = kept.next().flatten();
+                is_whole &= tensor.is_some();
+            }
+            if is_whole && (all || !self.groups[group].parameters[index].is_evaluated()) {
+                self.states[group][index] = state;
+            }
+        }
+    }
+
+    /// The present tensors of a parameter's state.
+    fn tensors_of(&self, group: usize, index: usize) -> Vec<Tensor> {
+        let mut state = self.states[group][index].clone().unwrap_or_default();
+        tensors(&mut state).flatten().map(|tensor| tensor.clone()).collect()
+    }
+
+    /// The numbers of a parameter's next update, and its state afterwards. The update is built for them
+    /// alone, with the parameter in place of the gradient.
+    fn alike(&self, group: usize, index: usize, counts: Vec<u64>) -> Result<Alike<C::State>> {
+        let parameter = &self.groups[group].parameters[index];
+        let update = GraphNumbers::built(|| no_grad(|| self.update(group, index, parameter.detach())))?;
+        let numbers = self.numbers(&update);
+        let mut next = update.state;
+        let has = tensors(&mut next).map(|tensor| tensor.take().is_some()).collect();
+        let (shape, dtype) = (parameter.shape().clone(), parameter.dtype());
+        Ok(Alike { group, shape, dtype, counts, numbers, next, has })
+    }
+
+    /// The numbers in the operations of an update.
+    fn numbers(&self, update: &Update<C::State>) -> GraphNumbers {
+        let mut results = vec![update.value.clone()];
+        let mut state = update.state.clone();
+        results.extend(tensors(&mut state).flatten().map(|tensor| tensor.clone()));
+        let parameter = &self.groups[update.group].parameters[update.index];
+        let read = self.tensors_of(update.group, update.index);
+        GraphNumbers::of(&results, [parameter, &update.grad].into_iter().chain(&read))
+    }
+}
+
+/// The form of several updates.
+fn combined(form: u64, next: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (form.rotate_left(5) ^ next).wrapping_mul(ODD)
+}
+
+/// Updates whose numbers are equal: those of parameters with one shape, dtype and group, whose states have
+/// equal counts.
+struct Alike<S> {
+    group: usize,
+    shape: Shape,
+    dtype: DType,
+    counts: Vec<u64>,
+    numbers: GraphNumbers,
+    next: S,
+    has: Vec<bool>,
+}
+
+/// The counts and numbers of a state, and which of its tensors there are.
+fn counts_of(state: &mut impl ParamState) -> Vec<u64> {
+    let parts = state.parts().into_iter().map(|(_, part)| match part {
+        Part::Count(count) => *count,
+        Part::Float(number) => number.to_bits(),
+        Part::Tensor(tensor) | Part::OptionalTensor(tensor) | Part::Derived { tensor, .. } => {
+            u64::from(tensor.is_some())
+        }
+    });
+    parts.collect()
+}
+
+impl<C: UpdateRule> HostState for Host<C> {
+    fn present(&mut self, step: usize) -> Result<HostValues> {
+        self.groups.iter().try_for_each(|group| group.config.check())?;
+        let mut values = HostValues::default();
+        let mut begun: Vec<Begun<C::State>> = Vec::new();
+        let mut known: Vec<Alike<C::State>> = Vec::new();
+        for &(g, i) in &self.stepped[step] {
+            let parameter = &self.groups[g].parameters[i];
+            let counts = counts_of(&mut self.states[g][i].clone().unwrap_or_default());
+            let is_alike = |alike: &Alike<C::State>| {
+                (alike.group, alike.dtype) == (g, parameter.dtype())
+                    && alike.shape == *parameter.shape()
+                    && alike.counts == counts
+            };
+            let at = match known.iter().position(is_alike) {
+                Some(at) => at,
+                None => {
+                    known.push(self.alike(g, i, counts)?);
+                    known.len() - 1
+                }
+            };
+            let Alike { numbers, next, has, .. } = &known[at];
+            values.form = combined(values.form, numbers.form);
+            values.numbers.extend(&numbers.numbers);
+            values.tensors.extend(self.tensors_of(g, i));
+            begun.push(Begun { group: g, index: i, state: next.clone(), has: has.clone() });
+        }
+        self.begun = begun;
+        Ok(values)
+    }
+
+    fn advance(&mut self, made: Vec<Tensor>) {
+        let mut made = made.into_iter();
+        for Begun { group, index, mut state, has } in std::mem::take(&mut self.begun) {
+            for (tensor, has) in tensors(&mut state).zip(has) {
+                *tensor = if has { made.next() } else { None };
+            }
+            self.states[group][index] = Some(state);
         }
     }
 }
@@ -468,9 +703,12 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         if !changes {
             self.report_no_gradients(Location::caller());
         }
+        if is_capturing() {
+            return self.capture_step();
+        }
         compute(&grads)?;
         drop(grads);
-        let mut updates = build_only(|| no_grad(|| self.updates()))?;
+        let mut updates = build_only(|| no_grad(|| lock(&self.host).updates()))?;
         let mut made: Vec<Tensor> = Vec::new();
         for Update { value, state, .. } in &mut updates {
             made.push(value.clone());
@@ -516,7 +754,9 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
     }
 
     fn set_learning_rates(&mut self, rates: &[f64]) {
+        refuse_later("set_learning_rates", "set a learning rate");
         self.groups.iter_mut().zip(rates).for_each(|(group, rate)| *group.config.lr() = *rate);
+        self.publish();
     }
 
     fn momenta(&self) -> Option<Vec<f64>> {
@@ -524,11 +764,13 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
     }
 
     fn set_momenta(&mut self, momenta: &[f64]) {
+        refuse_later("set_momenta", "set a momentum");
         for (group, momentum) in self.groups.iter_mut().zip(momenta) {
             if let Some(place) = group.config.momentum() {
                 *place = *momentum;
             }
         }
+        self.publish();
     }
 }
 
@@ -542,7 +784,7 @@ impl<C: UpdateRule> Stateful for ParamGroups<C> {
     fn state_dict(&self) -> State {
         let mut dict = State::new();
         let mut index = 0;
-        for (g, (group, states)) in self.groups.iter().zip(&self.states).enumerate() {
+        for (g, (group, states)) in self.groups.iter().zip(&lock(&self.host).states).enumerate() {
             let mut config = group.config;
             save_settings(&mut dict, g, config.settings(), group.parameters.len());
             for state in states {
@@ -575,9 +817,12 @@ impl<C: UpdateRule> Stateful for ParamGroups<C> {
                 state.iter_mut().try_for_each(|state| change_tensors(state, |t| settled(t, &device)))?;
             }
         }
-        for ((group, states), loaded) in self.groups.iter_mut().zip(&mut self.states).zip(loaded) {
+        let mut host = lock(&self.host);
+        for ((group, states), loaded) in self.groups.iter_mut().zip(&mut host.states).zip(loaded) {
             (group.config, *states) = loaded;
         }
+        drop(host);
+        self.publish();
         Ok(())
     }
 }

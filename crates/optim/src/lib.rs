@@ -46,7 +46,7 @@ pub use algorithms::{
 pub use average::AveragedParameters;
 pub use clip::{GradNorm, clip_grad_norm, clip_grad_value};
 pub use eight_bit::{Adam8bit, AdamW8bit, EightBit, EightBitState, Sgd8bit};
-pub use groups::{ParamGroup, ParamGroups, UpdateRule};
+pub use groups::{GroupsMut, ParamGroup, ParamGroups, UpdateRule};
 pub use masters::MasterWeights;
 pub use optimizer::Optimizer;
 pub use saved::{Choice, ParamState, Part, Setting};

@@ -114,7 +114,7 @@ pub enum Part<'a> {
 }
 
 /// The state of one parameter. The default is the state before its first step.
-pub trait ParamState: Clone + Default + fmt::Debug {
+pub trait ParamState: Clone + Default + fmt::Debug + Send + 'static {
     /// All parts by their names in PyTorch's state dict.
     fn parts(&mut self) -> Vec<(&'static str, Part<'_>)>;
 }

@@ -126,7 +126,9 @@ pub use train;
 #[doc(inline)]
 pub use weights;
 
-pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
+pub use autograd::{
+    Compiled, checkpoint, compile, compile_or_run, enable_grad, func, grad, grad_of, no_grad,
+};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{int8_activations, num_threads, set_int8_activations, set_num_threads};
 pub use closed_pipe::is_closed_pipe;
@@ -148,8 +150,8 @@ pub use tensor_core::{
     DeviceKind, Element, ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType,
     HistogramOptions, Index, IntegerGroups, Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis,
     Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor,
-    TensorOptions, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all, eval_pending, f16,
-    fork_rng, no_autocast, set_default_dtype,
+    TensorOptions, TensorTree, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all,
+    eval_pending, f16, fork_rng, no_autocast, set_default_dtype,
 };
 
 /// Operations with your own kernels: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend,
@@ -232,6 +234,7 @@ mod guide {
         quantizing = "quantizing.md";
         extending = "extending.md";
         performance = "performance.md";
+        compile = "compile.md";
     }
     #[doc = include_str!("../../../README.md")]
     mod readme {}

@@ -28,10 +28,9 @@ mod tensor;
 
 #[doc(hidden)] // for `data`, `nn` and `weights`
 pub use base::file;
+pub use base::host_bytes::HostBytes;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
-#[doc(hidden)] // for `distributed`, `nn` and `optim`
-pub use base::on_drop::OnDrop;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},
@@ -41,6 +40,8 @@ pub use base::{
     philox::{philox, philox_words},
     shape::{MAX_ELEMENTS, Shape},
 };
+#[doc(hidden)] // for `distributed`, `nn` and `optim`
+pub use base::{on_drop::OnDrop, sync::lock};
 pub use devices::{
     backend::{self, Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage},
     defaults::{default_dtype, set_default_dtype},
@@ -102,6 +103,14 @@ pub use native::{
 };
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;
+#[doc(hidden)] // for `autograd`, `nn`, `onnx` and `optim`
+pub use schedule::{
+    capture::{
+        HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
+        refuse_in_capture, refuse_later,
+    },
+    replay::{Call, CallMode, GraphNumbers, Replay, ReplayCounts},
+};
 pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},
     plan::{Separation, StoreReason},
@@ -114,7 +123,7 @@ pub use schedule::{
 pub use tensor::autocast;
 pub use tensor::{
     Bins, Ellipsis, Generator, HistogramOptions, Index, Indices, Interpolation, MeshIndexing, Nested,
-    NewAxis, Number, NumberOrigin, Operand, ScatterReduce, Span, StepBy, TensorOptions,
+    NewAxis, Number, NumberOrigin, Operand, ScatterReduce, Span, StepBy, TensorOptions, TensorTree,
     autocast::{autocast, autocast_dtype, no_autocast},
     eval_all, eval_each, eval_pending, fork_rng,
 };

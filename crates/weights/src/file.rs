@@ -56,7 +56,8 @@ impl fmt::Display for Format {
 /// read on demand.
 ///
 /// [`open`](crate::open) detects the format. Elements are read by position, on a CPU directly to the tensor's
-/// memory; the file stays open and must not change meanwhile: a change is an error of the next read.
+/// memory, and with the feature `mmap` large tensors there are pages of the file. The file stays open and
+/// must not change meanwhile: a change is an error of the next read.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor};

@@ -97,6 +97,13 @@ impl Reader {
             );
             return Err(file_error(info.path(), message));
         };
+        if let Place::File { content, start } = &info.place {
+            let (format, at) = (Arc::new(format), (&**content, *start));
+            let made = Tensor::of_blocks_in("from_blocks", format, &info.shape, dtype, at, device);
+            let tensor = Error::here_in(made)?;
+            content.check_unchanged()?;
+            return Ok(tensor);
+        }
         let count = info.bytes().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
         let bytes = self.host(info, DType::U8, 0, count)?;
         Error::here_in(Tensor::from_blocks(format, info.shape.clone(), dtype, &bytes, device))
@@ -240,8 +247,8 @@ impl Elements<'_> {
     fn contiguous(&mut self, skip: u64, shape: &[usize]) -> Result<Tensor> {
         let straight = self.cast.is_none() && !self.info.big_endian;
         if let (Place::File { content, start }, true) = (&self.info.place, straight) {
-            let read = |at: usize, out: &mut [u8]| content.read_at(out, start + skip + at as u64);
-            let tensor = Error::here_in(Tensor::from_bytes_with(self.dtype, shape, self.device, &read))?;
+            let made = Tensor::from_content(content, start + skip, self.dtype, shape, self.device);
+            let tensor = Error::here_in(made)?;
             content.check_unchanged()?;
             return Ok(tensor);
         }

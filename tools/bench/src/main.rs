@@ -113,8 +113,7 @@ fn run(args: &Args) -> Result<()> {
     let mut peer = start_peer(args, &device, threads)?;
     let started = Instant::now();
     let bench = prepared(args, device, threads);
-    let name = peer.as_ref().map(|peer| peer.name.clone());
-    let layout = table::Table { peer: name.as_deref() };
+    let layout = table::Table { peer: peer.as_ref().map(|peer| peer.name.clone()) };
     if !args.json {
         print!("{}", layout.head());
     }
@@ -166,7 +165,9 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
         std::thread::sleep(SETTLE);
     }
     Ok(match (&case.work, peer) {
-        (Work::Compared(work), peer) => work.run(bench, &case.name, peer),
+        (Work::Compared(work), peer) if peer.as_ref().is_none_or(|peer| !peer.is_taper) => {
+            work.run(bench, &case.name, peer)
+        }
         (_, Some(peer)) => {
             let ours = bench.run(case);
             std::thread::sleep(SETTLE);
@@ -213,7 +214,7 @@ fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Opt
         return Err("--vs-burn compares with burn on Vulkan: give --device wgpu".into());
     }
     if let Some(form) = &args.without {
-        return Ok(Some(Peer::without(form, threads, args.budget)?));
+        return Ok(Some(Peer::without(form, threads, args.budget, args.models.as_deref())?));
     }
     args.vs_burn.then(|| Peer::burn(threads, args.budget)).transpose()
 }

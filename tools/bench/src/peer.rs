@@ -19,6 +19,8 @@ const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_bur
 /// The running process.
 pub(crate) struct Peer {
     pub(crate) name: String,
+    /// Whether it is this program, which knows every case by its name.
+    pub(crate) is_taper: bool,
     pub(crate) version: String,
     /// The library's name of the device that it runs on.
     pub(crate) device: String,
@@ -67,11 +69,16 @@ impl Peer {
     }
 
     /// Starts this program again without a special form of the CPU's kernels.
-    pub(crate) fn without(form: &str, threads: usize, budget: f64) -> Result<Peer> {
+    pub(crate) fn without(form: &str, threads: usize, budget: f64, models: Option<&Path>) -> Result<Peer> {
         let mut command = Command::new(std::env::current_exe()?);
         command.env("TAPER_CPU_FORMS", format!("-{form}"));
-        Peer::start(&format!("without {form}"), command, threads, "cpu", budget)
-            .map_err(|error| format!("--without {form}: {error}").into())
+        if let Some(models) = models {
+            command.arg("--models").arg(models);
+        }
+        let mut peer = Peer::start(&format!("without {form}"), command, threads, "cpu", budget)
+            .map_err(|error| format!("--without {form}: {error}"))?;
+        peer.is_taper = true;
+        Ok(peer)
     }
 
     fn start(name: &str, mut command: Command, threads: usize, device: &str, budget: f64) -> Result<Peer> {
@@ -87,6 +94,7 @@ impl Peer {
         };
         let mut peer = Peer {
             name: name.into(),
+            is_taper: false,
             version: String::new(),
             device: String::new(),
             child,

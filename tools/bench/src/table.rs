@@ -5,9 +5,9 @@ use std::fmt::Write;
 use crate::{case::BUSY_SUFFIX, line::Line};
 
 /// The columns of the table.
-pub(crate) struct Table<'a> {
+pub(crate) struct Table {
     /// The name of the library to compare with.
-    pub(crate) peer: Option<&'a str>,
+    pub(crate) peer: Option<String>,
 }
 
 /// A row's cells, already words. An absent case has its reason in place of the times.
@@ -72,11 +72,11 @@ impl Cells {
     }
 }
 
-impl Table<'_> {
+impl Table {
     pub(crate) fn head(&self) -> String {
         let mut head =
             format!("{:38}{:>11}{:>11}{:>17}{:>9}", "case", "median ms", "least ms", "rate", "limit");
-        if let Some(peer) = self.peer {
+        if let Some(peer) = &self.peer {
             let _ = write!(head, "{:>11}{:>9}", format!("{peer} ms"), "ratio");
         }
         head + "\n"
@@ -98,7 +98,7 @@ impl Table<'_> {
     /// In how many cases who is ahead.
     pub(crate) fn summary(&self, rows: &[(Line, Option<Line>)]) -> String {
         let ratios = ratios(rows);
-        let Some(peer) = self.peer.filter(|_| !ratios.is_empty()) else { return String::new() };
+        let Some(peer) = self.peer.as_ref().filter(|_| !ratios.is_empty()) else { return String::new() };
         let ahead = ratios.iter().filter(|(_, ratio)| *ratio > 1.0).count();
         format!("ratio: {peer}'s time over ours. Taper is faster in {ahead} of {} cases\n", ratios.len())
     }

@@ -13,6 +13,9 @@ use crate::{
 /// The program as the body of a function of `device` that gives a `Result`.
 pub fn rust(program: &Program, plan: &Plan) -> String {
     let mut out = String::new();
+    if plan.compiled {
+        out += "// As a compiled function of its leaves, which is called three times.\n";
+    }
     if program.steps.iter().any(|s| matches!(s.action, Action::Draw { .. } | Action::Dropout)) {
         let _ = writeln!(out, "let rng = Generator::seed({DRAWS}, &device);");
     }

@@ -350,7 +350,7 @@ impl Program {
         Ok(Values {
             gradients: gradients.collect::<Result<_>>()?,
             result: result.to_f64_vec()?,
-            largest: value.to_f64_vec()?.into_iter().fold(0.0, |most, v| most.max(v.abs())),
+            largest: greatest(value.to_f64_vec()?),
         })
     }
 
@@ -368,10 +368,9 @@ impl Program {
         };
         // Sums of numbers of both signs are as close as their terms.
         let terms = (self.shape.iter().product::<usize>() as f64).sqrt();
-        let most = |values: &[f64]| values.iter().fold(0.0f64, |most, v| most.max(v.abs()));
         agree("the result", &found.result, &expected.result, expected.largest * terms)?;
         for (k, (found, expected)) in found.gradients.iter().zip(&expected.gradients).enumerate() {
-            let scale = most(expected).max(1.0) * terms;
+            let scale = greatest(expected.iter().copied()).max(1.0) * terms;
             agree(&format!("gradient {k}"), found, expected, scale)
                 .or_else(|what| if self.is_rounding(k, found, expected) { Ok(()) } else { Err(what) })?;
         }
@@ -391,17 +390,13 @@ impl Program {
         if self.chooses() {
             return false;
         }
-        let mut changes = vec![0.0f64; expected.len()];
+        let mut largest = 0.0f64;
         for sample in 0..4 {
             let Ok(moved) = self.expected(Moves(Some(Rng::new(sample, 1)))) else { return false };
-            for ((change, moved), expected) in
-                changes.iter_mut().zip(&moved.gradients[gradient]).zip(expected)
-            {
-                *change = change.max((moved - expected).abs());
-            }
+            let changes = moved.gradients[gradient].iter().zip(expected).map(|(moved, e)| moved - e);
+            largest = largest.max(greatest(changes));
         }
-        let largest = changes.iter().fold(0.0f64, |most, v| most.max(*v));
-        let within = 4e-5 * expected.iter().fold(1.0f64, |most, v| most.max(v.abs()));
+        let within = 4e-5 * greatest(expected.iter().copied()).max(1.0);
         largest <= within && found.iter().zip(expected).all(|(f, e)| (f - e).abs() <= 2.0 * largest)
     }
 
@@ -445,6 +440,11 @@ impl Program {
         let of = if self.has_gradients() { ", with its gradients" } else { "" };
         format!("// shape {:?}: {value}, then {:?}{of}\n", self.shape, self.end)
     }
+}
+
+/// The greatest magnitude, 0 for no numbers.
+fn greatest(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    numbers.into_iter().fold(0.0, |most, v| most.max(v.abs()))
 }
 
 /// The first number that differs by more than rounding; `scale` is the size of the terms of a sum.

@@ -47,6 +47,7 @@ pub fn gradient_case(seed: u64, case: u64, device: &Device) -> std::result::Resu
         reads,
         tracked: true,
         twice: false,
+        compiled: false,
     };
     let fails = |program: &Program, plan: &Plan| check(program, plan, device).err();
     let Some(what) = fails(&program, &plan) else { return Ok(()) };
@@ -389,8 +390,14 @@ mod tests {
                 step(Action::Binary(BinaryOp::Remainder), &[1, 2]),
             ],
         };
-        let plan =
-            Plan { eval: vec![false; 4], drop: vec![false; 4], reads: vec![3], tracked: true, twice: false };
+        let plan = Plan {
+            eval: vec![false; 4],
+            drop: vec![false; 4],
+            reads: vec![3],
+            tracked: true,
+            twice: false,
+            compiled: false,
+        };
         agree_with_differences(&program, &plan, &taper::cpu()).unwrap();
     }
 }

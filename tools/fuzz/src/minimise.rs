@@ -160,12 +160,13 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
     fn plainer_plan(&mut self) -> bool {
         let mut smaller = false;
         let n = self.best.program.steps.len();
-        for change in 0..2 * n + 2 {
+        for change in 0..2 * n + 3 {
             let mut plan = self.best.plan.clone();
             match change {
                 c if c < n => plan.eval[c] = false,
                 c if c < 2 * n => plan.drop[c - n] = false,
                 c if c == 2 * n => plan.twice = false,
+                c if c == 2 * n + 1 => plan.compiled = false,
                 _ => plan.tracked = false,
             }
             if plan != self.best.plan {

@@ -1,12 +1,12 @@
 //! Ways to evaluate one program: lazily, step by step, half and half, tracked or not, with handles let go
-//! early or late, and results read in any order. All must give what the oracle knows.
+//! early or late, results read in any order, and compiled. All must give what the oracle knows.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Mutex, PoisonError},
 };
 
-use taper::{Device, Generator, Scalar, Tensor, prelude::TensorGrad};
+use taper::{Device, Error, Generator, Scalar, Tensor, compile_or_run, prelude::TensorGrad};
 use taper_testing::to_scalars;
 
 use crate::{
@@ -28,6 +28,8 @@ pub struct Plan {
     pub tracked: bool,
     /// Whether everything is read a second time: it must give the same bits.
     pub twice: bool,
+    /// Whether the program is a compiled function of its leaves, which is called several times.
+    pub compiled: bool,
 }
 
 impl Plan {
@@ -49,6 +51,7 @@ impl Plan {
             reads,
             tracked,
             twice,
+            compiled: false,
         };
         let half: Vec<bool> = (0..n).map(|_| rng.one_in(3)).collect();
         vec![
@@ -57,6 +60,7 @@ impl Plan {
             plan(&always, some(rng), (0..n).collect(), rng.one_in(4), false),
             plan(&half, some(rng), reads(rng), false, false),
             plan(&some(rng), some(rng), reads(rng), true, true),
+            Plan { compiled: true, ..plan(&never, always, reads(rng), false, false) },
         ]
     }
 
@@ -114,7 +118,17 @@ pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// The tensors of a program, those that the plan lets go of gone again.
 pub(crate) fn build(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Option<Tensor>>, String> {
-    let rng = Generator::seed(DRAWS, device);
+    build_from(program, plan, &Generator::seed(DRAWS, device), None)
+}
+
+/// [`build`] with the leaves, if these exist already.
+fn build_from(
+    program: &Program,
+    plan: &Plan,
+    rng: &Generator,
+    leaves: Option<&[Tensor]>,
+) -> Result<Vec<Option<Tensor>>, String> {
+    let mut leaves = leaves.map(<[Tensor]>::iter);
     let mut last = vec![0; program.steps.len()];
     for (i, step) in program.steps.iter().enumerate() {
         last[i] = i;
@@ -123,7 +137,11 @@ pub(crate) fn build(program: &Program, plan: &Plan, device: &Device) -> Result<V
     let mut made: Vec<Option<Tensor>> = Vec::with_capacity(program.steps.len());
     for (i, step) in program.steps.iter().enumerate() {
         let inputs: Vec<&Tensor> = step.inputs.iter().filter_map(|&j| made[j].as_ref()).collect();
-        let mut tensor = step.action.apply(&inputs, &rng).map_err(|e| format!("building step {i}: {e}"))?;
+        let given = leaves.as_mut().filter(|_| matches!(step.action, Action::Leaf { .. }));
+        let mut tensor = match given.and_then(Iterator::next) {
+            Some(leaf) => leaf.clone(),
+            None => step.action.apply(&inputs, rng).map_err(|e| format!("building step {i}: {e}"))?,
+        };
         if plan.tracked && matches!(step.action, Action::Leaf { .. }) && tensor.dtype().is_float() {
             tensor = tensor.requires_grad();
         }
@@ -140,7 +158,35 @@ pub(crate) fn build(program: &Program, plan: &Plan, device: &Device) -> Result<V
     Ok(made)
 }
 
+/// Calls the program as a compiled function: the second call repeats what the first one did, with the same
+/// leaves and draws.
+fn run_compiled(program: &Program, plan: &Plan, oracle: &Oracle, device: &Device) -> Result<(), String> {
+    let rng = Generator::seed(DRAWS, device);
+    let mut leaves = Vec::new();
+    for step in program.steps.iter().filter(|step| matches!(step.action, Action::Leaf { .. })) {
+        leaves.push(step.action.apply(&[], &rng).map_err(|e| format!("building a leaf: {e}"))?);
+    }
+    let compiled = compile_or_run(|leaves: Vec<Tensor>| {
+        let made = build_from(program, plan, &rng, Some(&leaves)).map_err(|e| Error::invalid("fuzz", e))?;
+        Ok(plan.reads.iter().filter_map(|&read| made[read].clone()).collect::<Vec<_>>())
+    });
+    for call in 0..3 {
+        rng.set_seed_and_offset(DRAWS, 0);
+        let results = compiled.call(leaves.clone()).map_err(|e| format!("call {call}: {e}"))?;
+        for (&read, result) in plan.reads.iter().zip(&results) {
+            let known = &oracle.known[read];
+            let found = to_scalars(result).map_err(|e| format!("reading step {read} of call {call}: {e}"))?;
+            compare(&found, &known.values, &known.within)
+                .map_err(|e| format!("step {read} of call {call} of a compiled function: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn run(program: &Program, plan: &Plan, oracle: &Oracle, device: &Device) -> Result<(), String> {
+    if plan.compiled {
+        return run_compiled(program, plan, oracle, device);
+    }
     let made = build(program, plan, device)?;
     let mut first: Vec<Vec<Scalar>> = Vec::new();
     for &read in &plan.reads {

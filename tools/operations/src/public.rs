@@ -14,11 +14,19 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
     ),
     (
         "a constructor from a user's numbers: tested with dtypes and conversions",
-        &["new", "from_slice", "from_vec", "from_bytes_of", "from_bytes_with", "from_ndarray"],
+        &[
+            "new",
+            "from_slice",
+            "from_vec",
+            "from_bytes_of",
+            "from_bytes_with",
+            "from_content",
+            "from_ndarray",
+        ],
     ),
     (
         "of storage in blocks: tested with every format, in taper/tests/it/ops/blocks.rs",
-        &["from_blocks", "of_blocks", "affine", "dequantize", "quantize"],
+        &["from_blocks", "of_blocks", "of_blocks_in", "affine", "dequantize", "quantize"],
     ),
     (
         "random: no number to compare with; tested with distributions and streams",

@@ -12,8 +12,8 @@ use crate::simd::{
 /// `out = a op b` as bool, over `n` elements of `dtype`.
 ///
 /// # Safety
-/// `a` and `b` are valid for `n` elements of `dtype`, `out` for `n` bools; `out` does not overlap the
-/// others.
+/// `a` and `b` are aligned and valid for reads of `n` elements of `dtype`'s compute type, `out` for writes of
+/// `n` bools; `out` does not overlap the others.
 pub(crate) unsafe fn compare(
     isa: Isa,
     op: CompareOp,
@@ -30,7 +30,8 @@ pub(crate) unsafe fn compare(
     };
     macro_rules! all {
         ($sets:expr, $t:ty) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `$t` is the compute type, of which `a` and `b` hold `n` elements; `out` has room for
+            // `n` bools, apart from both: all by `# Safety`.
             unsafe {
                 let (a, b, out) = (a.cast::<$t>(), b.cast::<$t>(), out.cast::<bool>());
                 match op {
@@ -47,7 +48,8 @@ pub(crate) unsafe fn compare(
         Arithmetic::I64 => all!(isa.narrow(), i64),
         Arithmetic::U64 => all!(isa.narrow(), u64),
         Arithmetic::I32 => all!(isa.narrow(), i32),
-        // SAFETY: the caller's promise.
+        // SAFETY: `a` and `b` hold the `n` elements that `as_i64` reads, by `# Safety`. The pieces x and y
+        // hold n i64, and `out` has room for bools `start..start + n`.
         Arithmetic::U32 | Arithmetic::Bool => unsafe {
             let compared = as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
                 compare(isa, op, DType::I64, x, y, out.wrapping_add(start), n);
@@ -62,7 +64,9 @@ pub(crate) unsafe fn compare(
 /// `out = condition ? a : b` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// `condition` is valid for `n` bools, the others for `n` elements of `dtype`; `out` may be `a` or `b`.
+/// `condition` is valid for reads of `n` bools, the other operands of `n` elements of `dtype`'s compute type,
+/// and `out` for writes of as many; all are aligned. `out` is an operand with elements of its size, or
+/// overlaps none.
 pub(crate) unsafe fn select(
     isa: Isa,
     dtype: DType,
@@ -74,7 +78,8 @@ pub(crate) unsafe fn select(
 ) {
     macro_rules! all {
         ($sets:expr, $t:ty) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `$t` has the size of the compute type; `# Safety` gives `n` elements behind each
+            // pointer, with an `out` that is an operand or apart.
             unsafe {
                 map3::<bool, $t, $t, $t>(
                     $sets,
@@ -100,7 +105,8 @@ pub(crate) unsafe fn select(
 /// `out = x op y ? a : b` over `n` elements of f32, for operands x, y, a and b.
 ///
 /// # Safety
-/// All are valid for `n` elements and aligned; `out` does not overlap the others.
+/// The operands are aligned and valid for reads of `n` f32, `out` for writes of as many; `out` overlaps no
+/// operand.
 pub(crate) unsafe fn choose(isa: Isa, op: CompareOp, operands: [*const u8; 4], out: *mut u8, n: usize) {
     // `x > y` is `y < x` for all floats, NaN included.
     let [x, y, a, b] = operands.map(<*const u8>::cast::<f32>);
@@ -112,7 +118,7 @@ pub(crate) unsafe fn choose(isa: Isa, op: CompareOp, operands: [*const u8; 4], o
     let out = out.cast::<f32>();
     macro_rules! go {
         ($f:expr) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: each pointer is valid for `n` aligned f32, and `out` overlaps none, by `# Safety`.
             unsafe {
                 map4(isa, x, y, a, b, out, n, |x: f32, y: f32, a: f32, b: f32| if $f(x, y) { a } else { b })
             }

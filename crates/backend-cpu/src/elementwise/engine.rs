@@ -148,7 +148,8 @@ pub(crate) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// `registers` is valid for [`words`] words.
+    /// `registers` is aligned and valid for [`words`] words, and each input holds the elements that its
+    /// access reads: all below [`Access::end`].
     pub(crate) fn new(
         isa: Isa,
         program: &'a Lowered,
@@ -227,7 +228,8 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Computes positions `pos..pos + n`; [`Evaluator::result`] gives the addresses of the results. Outputs
-    /// given in `targets` are written there, from the target's element `at` on.
+    /// given in `targets` are written there, from the target's element `at` on; each has room for `n`
+    /// elements there, and `n` is at most [`BLOCK_POSITIONS`].
     ///
     /// It does not return a list of the results: such a list is written in small parts and read in large
     /// ones, and a load like that waits for all earlier stores, which include those of the block.
@@ -282,7 +284,8 @@ impl<'a> Evaluator<'a> {
             let from = self.values(src).first(n)?;
             let to = target.at::<u8>(0).wrapping_add(at * dtype.size());
             if !std::ptr::eq(to, from) {
-                // SAFETY: the block holds n elements of the compute dtype, the target n more from `at` on.
+                // SAFETY: `first` checked `from` for n elements, and `to` has room for n. They are one
+                // address or apart, because a launch overwrites only inputs that it reads in order.
                 unsafe { store(self.isa, dtype, from, to, n) };
             }
         }
@@ -302,7 +305,7 @@ impl<'a> Evaluator<'a> {
             macro_rules! fill {
                 ($t:ty, $v:expr) => {{
                     let v: $t = $v;
-                    // SAFETY: a register holds BLOCK_POSITIONS elements of any dtype.
+                    // SAFETY: a register has room for BLOCK_POSITIONS elements of any dtype, at least n.
                     (0..n).for_each(|i| unsafe { out.cast::<$t>().add(i).write(v) });
                 }};
             }
@@ -320,7 +323,8 @@ impl<'a> Evaluator<'a> {
             if access.single {
                 let strides: SmallVec<[isize; 5]> = SmallVec::from_slice(&[0]);
                 let register = self.register(self.program.input_register(k as u16));
-                // SAFETY: the launch checked that the element exists.
+                // SAFETY: the one element is in the input, by `new`'s condition; a register has room for
+                // n ≤ BLOCK_POSITIONS elements of any dtype.
                 unsafe { gather(self.isa, access, &strides, &[n.max(1)], self.inputs[k], 0, n, register) };
             }
         }
@@ -356,11 +360,12 @@ impl<'a> Evaluator<'a> {
         }
         if access.contiguous {
             let from = Values::of(memory, access.offset + pos).first(n)?;
-            // SAFETY: as below.
+            // SAFETY: `first` checked that the input has n elements here; the register has room for n, and is
+            // not part of the input.
             unsafe { widen(self.isa, access.dtype, from, register, n) };
         } else {
-            // SAFETY: the launch checked that the layout stays within the buffer; a register holds
-            // BLOCK_POSITIONS elements.
+            // SAFETY: the positions' elements are in the input, by `new`'s condition; a register has room for
+            // n ≤ BLOCK_POSITIONS elements of any dtype.
             unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
         }
         Ok(Values::block(register, n))
@@ -449,11 +454,13 @@ impl<'a> Evaluator<'a> {
                     let index = |row| index_of_row(access, memory, &self.program.dims, row);
                     indexed.index = index(row);
                     if (row + 1) * inner < self.program.numel {
-                        // SAFETY: as below.
+                        // SAFETY: row + 1 is a row of the space, so it has an index, and the input holds what
+                        // its access reads.
                         unsafe { indexed.look_ahead(index(row + 1), row + 1, 0, inner) };
                     }
                 }
-                // SAFETY: the block has an index, and the launch checked how far the inputs reach.
+                // SAFETY: `indexed` checked that the block has an index, or `index` is that of the row; the
+                // input holds what its access reads.
                 let run = unsafe { indexed.run(row, column) };
                 run.map(Some).map_err(|index| self.bad_index(load, index))
             }
@@ -462,7 +469,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// # Safety
-    /// `out` holds `n` elements of the dtype's compute dtype.
+    /// `out` is aligned and valid for writes of `n` elements of the dtype's compute dtype.
     unsafe fn arange(
         &self,
         dtype: DType,
@@ -476,7 +483,7 @@ impl<'a> Evaluator<'a> {
         macro_rules! float {
             ($t:ty) => {{
                 let (start, by) = (start.as_f64() as $t, by.as_f64() as $t);
-                // SAFETY: the caller's promise.
+                // SAFETY: `out` has room for `n` elements of `$t`, the compute dtype, by `# Safety`.
                 (0..n).for_each(|i| unsafe { out.cast::<$t>().add(i).write(start + by * (pos + i) as $t) });
             }};
         }
@@ -484,7 +491,7 @@ impl<'a> Evaluator<'a> {
             ($t:ty) => {{
                 let (start, by) = (start.as_i64(), by.as_i64());
                 let at = |i: usize| start.wrapping_add(by.wrapping_mul((pos + i) as i64)) as $t;
-                // SAFETY: the caller's promise.
+                // SAFETY: `out` has room for `n` elements of `$t`, the compute dtype, by `# Safety`.
                 (0..n).for_each(|i| unsafe { out.cast::<$t>().add(i).write(at(i)) });
             }};
         }
@@ -503,7 +510,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// # Safety
-    /// `out` holds `n` elements of the dtype.
+    /// `out` is aligned and valid for writes of `n` elements of the dtype.
     #[allow(clippy::too_many_arguments)]
     unsafe fn random(
         &self,
@@ -544,7 +551,8 @@ impl<'a> Evaluator<'a> {
         const E53: f64 = 1.0 / 9_007_199_254_740_992.0;
         for i in 0..n {
             let w = philox(seed, first.wrapping_add(i as u64));
-            // SAFETY: the caller's promise.
+            // SAFETY: `out` has room for `n` elements of the dtype, by `# Safety`; i < n, and each arm writes
+            // the dtype that it matches.
             unsafe {
                 match (kind, dtype) {
                     (RandomKind::Uniform, DType::F64) => {
@@ -598,7 +606,8 @@ impl<O: Copy + Default, F: Fn([u32; 2]) -> O> Job for Words<O, F> {
             for (number, (&w0, &w1)) in numbers.iter_mut().zip(w0.iter().zip(&w1)) {
                 *number = (self.f)([w0, w1]);
             }
-            // SAFETY: the caller gives `n` elements behind `out`.
+            // SAFETY: `random`'s `# Safety` gives room for `n` elements behind `out`, and at most n − start
+            // are written from `start` on.
             unsafe {
                 std::ptr::copy_nonoverlapping(numbers.as_ptr(), self.out.add(start), AT_ONCE.min(n - start))
             };
@@ -625,7 +634,8 @@ pub(crate) fn offset_of(access: &Access, dims: &[usize], mut row: usize, column:
 /// Copies the elements of positions `pos..pos + n` to contiguous memory, in their compute dtype.
 ///
 /// # Safety
-/// Every position's element is within `memory`; `out` holds `n` elements of the compute dtype.
+/// Positions `pos..pos + n` are in the space of `dims`, and their elements in `memory`. `out` is aligned,
+/// valid for writes of `n` elements of the compute dtype, and apart from `memory`.
 #[allow(clippy::too_many_arguments)]
 unsafe fn gather(
     isa: Isa,
@@ -693,7 +703,8 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Job for Gather<'_, T, O, F> {
         let Gather { offset, strides, dims, pos, n, .. } = self;
         let inner = dims.last().copied().unwrap_or(1);
         let pairs = dims.len() > 1 && pos.is_multiple_of(inner.max(1)) && n.is_multiple_of(inner.max(1));
-        // SAFETY: the promise of `gather`'s caller.
+        // SAFETY: `gather`'s `# Safety` puts the positions into the space, so each run is as `line` asks;
+        // `pairs` holds only for whole rows, as `interleaved` asks.
         unsafe {
             match inner {
                 2 if pairs => self.interleaved::<2>(),
@@ -714,14 +725,15 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
     /// `isize::MAX`.
     ///
     /// # Safety
-    /// As [`gather`].
+    /// The run's `len` elements, `stride` apart from offset `at` on, are in the memory at `from`, and `out`
+    /// has room for `done + len` elements.
     #[inline(always)]
     unsafe fn line<const S: isize>(&self, done: usize, at: isize, stride: isize, len: usize) {
         let stride = if S == isize::MAX { stride } else { S };
         let from = self.from.wrapping_offset(at);
         let to = self.out.wrapping_add(done);
         for i in 0..len {
-            // SAFETY: the caller's promise.
+            // SAFETY: i < len: an element of the run, and a place that `out` has room for, by `# Safety`.
             unsafe { to.add(i).write((self.f)(from.offset(i as isize * stride).read())) };
         }
     }
@@ -734,7 +746,8 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
     unsafe fn interleaved<const C: usize>(&self) {
         let last = self.dims.len() - 1;
         let apart = self.strides[last];
-        // SAFETY: the caller's promise.
+        // SAFETY: whole rows are given, which `# Safety` puts into the space. Every column of a run's rows is
+        // in the memory at `from`, and `out` has room for `C` elements of each row.
         unsafe {
             runs(
                 self.offset,
@@ -768,6 +781,9 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
 }
 
 /// Calls `f(done, at, stride, len)` for each run along the innermost axis within positions `pos..pos + n`.
+///
+/// # Safety
+/// The positions are in the space of `dims`: `f` accesses the elements that it is given.
 #[inline(always)]
 pub(crate) unsafe fn runs(
     offset: usize,
@@ -816,9 +832,11 @@ pub(crate) unsafe fn runs(
 /// Writes a block of the compute dtype as elements of `dtype`.
 ///
 /// # Safety
-/// `from` holds `n` elements of the compute dtype, `to` has room for `n` of `dtype`; they do not overlap.
+/// `from` is aligned and valid for reads of `n` elements of the compute dtype, `to` for writes of `n` of
+/// `dtype`; they do not overlap.
 pub(crate) unsafe fn store(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `from` holds `n` elements of the compute dtype, and `to` has room for `n` of `dtype`, apart, by
+    // `# Safety`. A dtype that is not narrow is its own compute dtype.
     unsafe {
         match dtype.is_narrow() {
             true => narrow(isa, dtype, from, to, n),

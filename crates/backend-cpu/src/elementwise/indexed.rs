@@ -105,13 +105,14 @@ impl<'a> NamedRows<'a> {
     /// The index, if it is outside the axis.
     ///
     /// # Safety
-    /// The launch checked the bounds of the inputs, and the positions are within the space.
+    /// The launch checked the bounds of the inputs, and the positions, at least one, are within the space.
     pub(crate) unsafe fn at(&self, pos: usize, n: usize) -> Result<*const u8, i64> {
         let Indexed { dims, numel, .. } = self.indexed;
         let inner = dims.last().copied().unwrap_or(1);
         let (row, column) = (pos / inner, pos % inner);
         let index = |row| index_of_row(self.index, self.indices, dims, row);
-        // SAFETY: the caller's promise.
+        // SAFETY: `row` is in the space, by `# Safety`, and so is `ahead` where it is used: both have an
+        // index in the input that the launch checked.
         unsafe {
             // Prefetches a row far enough ahead to hide the memory latency.
             let ahead = row + ROWS_AHEAD;
@@ -145,10 +146,10 @@ impl Indexed<'_> {
     /// `column` of row `row` on.
     ///
     /// # Safety
-    /// As [`Indexed::run`].
+    /// As [`Indexed::run`], for the index at `index`.
     pub(crate) unsafe fn look_ahead(&self, index: *const u8, row: usize, column: usize, n: usize) {
         let next = Indexed { index, ..*self };
-        // SAFETY: the caller's promise.
+        // SAFETY: `# Safety` is that of `run` for the index at `index`; the prefetches access no memory.
         if let Ok(run) = unsafe { next.run(row, column) } {
             let bytes = (n * self.access.dtype.size()).min(PREFETCH_RUN_BYTES);
             (0..bytes.max(1)).step_by(LINE).for_each(|at| prefetch::<true, _>(run.wrapping_add(at)));
@@ -161,11 +162,12 @@ impl Indexed<'_> {
     /// The index, if it is outside the axis.
     ///
     /// # Safety
-    /// There is at least one index, and the input is as large as its access says.
+    /// `self.index` is aligned and valid for reads of one index of `index_dtype`'s compute type, an integer.
+    /// The row and the column are in the space, and the input is as large as its access says.
     pub(crate) unsafe fn run(&self, row: usize, column: usize) -> Result<*const u8, i64> {
         macro_rules! first {
             ($i:ty) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: `self.index` is readable for one index, by `# Safety`; `by_index!` gives its type.
                 i64::from(unsafe { self.index.cast::<$i>().read() })
             };
         }
@@ -184,14 +186,17 @@ impl Indexed<'_> {
     /// The first index that is outside the axis.
     ///
     /// # Safety
-    /// There are `n` indices, the input is as large as its access says, and `out` has room for `n` elements
-    /// of its compute dtype.
+    /// The positions are in the space. `self.index` is aligned and valid for reads of `n` indices of
+    /// `index_dtype`'s compute type, an integer, unless `self.runs` is their source. The inputs are as large
+    /// as their accesses say. `out` is aligned, valid for writes of `n` elements of the compute dtype, and
+    /// apart from the input and the indices.
     pub(crate) unsafe fn load(&self, pos: usize, n: usize, out: *mut u8) -> Result<(), i64> {
         macro_rules! go {
             ($t:ty, $o:ty, $f:expr) => {{
                 macro_rules! of {
                     ($i:ty) => {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: `# Safety` is that of `load_as`; `$t` has the size of an element, and
+                        // `by_index!` gives the type of the index dtype.
                         unsafe { self.load_as::<$t, $o, $i>(pos, n, out.cast(), $f) }
                     };
                 }
@@ -235,7 +240,8 @@ impl Indexed<'_> {
                 None => index.wrapping_add(done),
             };
             row += 1;
-            // SAFETY: the caller's promise: an index within the axis selects elements of the input.
+            // SAFETY: `index` is one of the `n`, or that of `row` in its input; within the axis it selects a
+            // run of the input, and `out` has room for `done + len` elements.
             unsafe {
                 let picked: i64 = index.read().into();
                 if !(0..=last).contains(&picked) {
@@ -250,7 +256,8 @@ impl Indexed<'_> {
             Ok(())
         };
         let by_element = |done: usize, at: isize, stride: isize, len: usize| {
-            // SAFETY: as above.
+            // SAFETY: indices `done..done + len` are among the `n`, by `# Safety`. An index within the axis
+            // selects an element of the input, and `out` has room for the positions.
             unsafe {
                 let picks = std::slice::from_raw_parts(index.add(done), len);
                 if !I::are_inside(picks, last) {
@@ -283,7 +290,7 @@ impl Indexed<'_> {
                 from.wrapping_add(offset_of(self.access, self.dims, (pos + n) / inner, 0)).cast::<u8>();
             (0..bytes).step_by(LINE).for_each(|at| prefetch::<true, _>(next.wrapping_add(at)));
         }
-        // SAFETY: the positions are within the space.
+        // SAFETY: `# Safety` puts the positions into the space of `self.dims`.
         unsafe {
             runs(self.access.offset, &self.access.strides, self.dims, pos, n, |done, at, stride, len| {
                 if found.is_ok() {

@@ -59,7 +59,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     if program.is_strided_copy() && bound.are_apart() {
         let (input, out) = (bound.inputs[0], bound.outputs[0]);
         let plain = Layout::contiguous(kernel.space.clone());
-        // SAFETY: both layouts were checked, and the memories do not overlap.
+        // SAFETY: `check_inputs` and `require` checked both layouts, and `are_apart` that the memories do not
+        // overlap. The output is row-major, so its positions are distinct.
         unsafe { layouts::copy(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
         return Ok(());
     }
@@ -102,7 +103,8 @@ fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
     let (layout, out) = (&operand.layout, bound.outputs[0]);
     let share = |first: usize, to: Memory, numel: usize| {
         pieces(numel, numel, &|start, end| {
-            // SAFETY: the buffers were checked, and each piece writes its own elements.
+            // SAFETY: `to` is the output that `of_launch` checked, or `whole`: it has room for `numel`
+            // elements, and each piece writes its own.
             unsafe { blocks.decode_into(first + start, to, start, end - start) };
         });
     };
@@ -116,7 +118,8 @@ fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
     share(low, whole.memory(), high - low);
     let layout = Layout::new(layout.shape().clone(), layout.strides(), layout.offset() - low);
     let plain = Layout::contiguous(launch.kernel.space.clone());
-    // SAFETY: both layouts are within their memories, which do not overlap.
+    // SAFETY: `whole` holds the span of the shifted layout, and `of_launch` checked `out`, which is another
+    // buffer. The output is row-major, so its positions are distinct.
     unsafe { layouts::copy(isa, (whole.memory(), &layout), (out, &plain)) };
     Ok(())
 }
@@ -132,8 +135,8 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     for step in &program.steps {
         let Some(o) = step.output else { continue };
         let out = bound.outputs[o as usize].at::<u8>(0);
-        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset
-        // on. The output holds n elements and is not an input.
+        // SAFETY: the operands are inputs, and `first` checks that they hold n elements from their offset on.
+        // `run` checked that the output has room for n elements and, by `are_apart`, is not an input.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, values(a).first(n)?, out, n)?,

@@ -57,7 +57,8 @@ pub(crate) fn is_first(op: BinaryOp, dtype: DType) -> bool {
 /// `out = (a first b) second c` over `n` elements of f32. Operands that are uniform are read as numbers.
 ///
 /// # Safety
-/// The operands are aligned. `out` is valid for `n` elements; it may be an operand that is not a number.
+/// The operands are aligned f32. `out` is aligned and valid for writes of `n` f32; it is an operand that is
+/// not uniform, or overlaps none.
 pub(crate) unsafe fn pair(
     isa: Isa,
     (first, second): (BinaryOp, Second),
@@ -79,7 +80,8 @@ pub(crate) unsafe fn pair(
     let out = out.cast::<f32>();
     macro_rules! on {
         ($V:ident, $first:expr, $second:expr, $numbers:expr) => {
-            // SAFETY: the caller's promise; the processor has the register's instruction set.
+            // SAFETY: `first` checked that each operand has n elements, or one if it is a number, and `out`
+            // is as `# Safety` says. `go!` selects a register of `isa`, which the processor has.
             unsafe {
                 $V::run(Pair::<$V, $first, $second, $numbers> { operands, out, n, register: PhantomData })
             }
@@ -173,7 +175,7 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
     #[inline(always)]
     fn run(self) {
         let Pair { operands: [a, b, c], out, n, .. } = self;
-        // SAFETY: the caller gives at least one element of each.
+        // SAFETY: `first` checked that each operand has an element: n is not 0.
         let [x, y, z] = unsafe { [V::splat(a.read()), V::splat(b.read()), V::splat(c.read())] };
         // A macro, because closures would be compiled without the instruction set.
         macro_rules! some {
@@ -187,18 +189,21 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
         let mut i = 0;
         while i + UNROLLED_REGISTERS * V::WIDTH <= n {
             for k in 0..UNROLLED_REGISTERS {
-                // SAFETY: the caller gives n elements. Elements are read before their place is written.
+                // SAFETY: operands that are no numbers have n elements, as `pair` checked, and `out` has room
+                // for n; the register ends by n, and elements are read before they are written.
                 unsafe { some!(load, i + k * V::WIDTH, V::WIDTH) };
             }
             i += UNROLLED_REGISTERS * V::WIDTH;
         }
         while i + V::WIDTH <= n {
-            // SAFETY: as above.
+            // SAFETY: operands that are no numbers have n elements, as `pair` checked, and `out` has room for
+            // n; i + `WIDTH` is at most n.
             unsafe { some!(load, i, V::WIDTH) };
             i += V::WIDTH;
         }
         if i < n {
-            // SAFETY: as above.
+            // SAFETY: operands that are no numbers have n elements, as `pair` checked, and `out` has room for
+            // n; n − i is from 1 to `WIDTH` − 1.
             unsafe { some!(load_first, i, n - i, n - i) };
         }
     }
@@ -254,7 +259,8 @@ mod tests {
                         else {
                             panic!("{second:?} is no second operation");
                         };
-                        // SAFETY: all hold n elements.
+                        // SAFETY: the operands hold n elements, or one if n is not 0; `out` has n, and is an
+                        // operand or apart.
                         unsafe { pair(isa, both, operands, to.cast(), n).unwrap() };
                         assert_eq!(out, expected, "{both:?} of {n}, {numbers:?}, {isa:?}, in {place}");
                     }

@@ -31,16 +31,17 @@ fn lacking(op: &'static str, dtype: DType) -> Error {
 /// Computes the angles for which the vector form does not hold, one by one.
 ///
 /// # Safety
-/// As [`map1`]; `x` must still hold the operand.
+/// `x` is aligned and valid for reads of `n` f32, the operand, and `out` for writes of as many; they do not
+/// overlap.
 unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> f64) {
     // Most blocks have no such angle; a vector pass finds out.
     let wide = |any: u32, v: f32| any | u32::from(math::is_wide_angle(v));
-    // SAFETY: the caller's promise.
+    // SAFETY: `x` is aligned and readable for `n` f32, by `# Safety`, as `fold` asks.
     if unsafe { fold(isa, isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
         return;
     }
     for i in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: i < n, and `x` is readable and `out` writable for `n` f32, by `# Safety`.
         unsafe {
             let v = x.add(i).read();
             if math::is_wide_angle(v) {
@@ -70,7 +71,8 @@ pub(crate) unsafe fn as_i64<const N: usize>(
     for start in (0..n).step_by(WIDENED) {
         let n = WIDENED.min(n - start);
         for (wide, operand) in wide.iter().zip(operands) {
-            // SAFETY: the caller's promise.
+            // SAFETY: operands have n elements from `start` on, by `# Safety`; `wide` is an array of
+            // `WIDENED` ≥ n i64.
             unsafe { cast(isa, dtype, DType::I64, operand.wrapping_add(start * dtype.size()), *wide, n) };
         }
         f(start, wide, n)?;
@@ -81,8 +83,8 @@ pub(crate) unsafe fn as_i64<const N: usize>(
 /// `out = op(x)` over `n` elements of the compute dtype `dtype`.
 ///
 /// # Safety
-/// `x` and `out` are valid for `n` elements of `dtype` (`out` of bool for tests) and aligned. `out` is not
-/// `x` for trigonometric functions.
+/// `x` is aligned and valid for reads of `n` elements of `dtype`, `out` for writes of as many (of bools for
+/// tests). `out` is `x` or does not overlap it, and is not `x` for tests and trigonometric functions.
 pub(crate) unsafe fn unary(
     isa: Isa,
     op: UnaryOp,
@@ -98,7 +100,8 @@ pub(crate) unsafe fn unary(
         && matches!(op.domain(), UnaryDomain::Numbers | UnaryDomain::Bits)
     {
         let own = dtype.register();
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` has the `n` elements that `as_i64` reads, and `out` room for `n`, by `# Safety`. `wide`
+        // holds n i64 and is changed in place, which these operations allow.
         return unsafe {
             as_i64(isa, own, [x], n, &mut |start, [wide], n| {
                 unary(isa, op, DType::I64, wide, wide, n)?;
@@ -112,7 +115,8 @@ pub(crate) unsafe fn unary(
     macro_rules! on {
         ($arithmetic:ident $t:ty => $o:ty, $sets:expr, $f:expr) => {
             if arithmetic == A::$arithmetic {
-                // SAFETY: the caller's promise.
+                // SAFETY: `x` has `n` elements of `$t` and `out` room for `n` of `$o`, by `# Safety`; `out`
+                // is `x` only if `$t` and `$o` are of one size.
                 unsafe { map1::<$t, $o>($sets, x.cast(), out.cast(), n, $f) };
                 return Ok(());
             }
@@ -147,7 +151,8 @@ pub(crate) unsafe fn unary(
     macro_rules! angle {
         ($sets:expr, $f:expr, $f64:expr) => {
             if arithmetic == A::F32 {
-                // SAFETY: the caller's promise.
+                // SAFETY: `x` has `n` f32 and `out` room for `n`, by `# Safety`, which keeps them apart for
+                // these functions: `x` still holds the operand when `patch` reads it.
                 unsafe {
                     map1::<f32, f32>($sets, x.cast(), out.cast(), n, $f);
                     patch(isa, x.cast(), out.cast(), n, $f64);
@@ -195,7 +200,8 @@ pub(crate) unsafe fn unary(
         U::Exp => {
             #[cfg(target_arch = "x86_64")]
             if arithmetic == A::F32 && isa.is_avx512() {
-                // SAFETY: the caller's promise.
+                // SAFETY: `is_avx512` proves the instruction set; `x` has `n` f32 and `out` room for `n`,
+                // equal or apart, by `# Safety`.
                 unsafe { vector::map::<vector::F32x16>(x.cast(), out.cast(), n, math::Exp) };
                 return Ok(());
             }
@@ -262,7 +268,7 @@ pub(crate) unsafe fn powi(
     // `$sets`: the instruction sets for squares and cubes.
     macro_rules! go {
         ($sets:expr, $t:ty, $one:expr, $mul:expr, $inverse:expr) => {{
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` has `n` elements of `$t`'s size and `out` room, equal or apart, by `# Safety`.
             unsafe {
                 match p {
                     1 => map1::<$t, $t>(narrow, x.cast(), out.cast(), n, |v| v),
@@ -293,7 +299,8 @@ pub(crate) unsafe fn powi(
         }
         Arithmetic::I32 | Arithmetic::U32 => {
             let own = dtype.register();
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` has the `n` elements that `as_i64` reads, and `out` room for `n`, by `# Safety`.
+            // `wide` holds n i64 and is changed in place.
             unsafe {
                 as_i64(isa, own, [x], n, &mut |start, [wide], n| {
                     powi(isa, p, DType::I64, wide, wide, n)?;
@@ -315,8 +322,8 @@ pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
 /// that is uniform is read as one.
 ///
 /// # Safety
-/// The operands are aligned and of `dtype`; `out` is valid for `n` elements of it. `out` is not an operand
-/// for `pow`, and never a number.
+/// The operands are aligned and of `dtype`. `out` is aligned and valid for writes of `n` elements of it; it
+/// is an operand that is no number, or overlaps none. It is no operand of `pow` for f32.
 pub(crate) unsafe fn binary(
     isa: Isa,
     op: BinaryOp,
@@ -328,7 +335,7 @@ pub(crate) unsafe fn binary(
     let [a, b] = operands;
     let number = number_of(operands, n).filter(|_| takes_number(op, dtype));
     let Some(number) = number else {
-        // SAFETY: the caller's promise, and both operands have n elements.
+        // SAFETY: `first` checked that both operands have n elements; `# Safety` gives the rest.
         return unsafe { binary_over(isa, op, dtype, [a.first(n)?, b.first(n)?], out, n) };
     };
     let counts = if number == Side::Left { [1, n] } else { [n, 1] };
@@ -336,7 +343,8 @@ pub(crate) unsafe fn binary(
         (a.first(counts[0])?.cast::<f32>(), b.first(counts[1])?.cast::<f32>(), out.cast::<f32>());
     macro_rules! go {
         ($f:expr) => {
-            // SAFETY: the number has an element, the other operand and `out` have n.
+            // SAFETY: `first` checked that the number has an element and the other operand n, as `out` has by
+            // `# Safety`.
             unsafe {
                 if number == Side::Left {
                     let x = a.read();
@@ -365,7 +373,8 @@ pub(crate) unsafe fn binary(
 /// `out = op(a, b)` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// All are valid for `n` elements of `dtype` and aligned. `out` is not an operand for `pow`.
+/// `a` and `b` are aligned and valid for reads of `n` elements of `dtype`, `out` for writes of as many. `out`
+/// is an operand or overlaps none, and is no operand of `pow` for f32.
 unsafe fn binary_over(
     isa: Isa,
     op: BinaryOp,
@@ -381,7 +390,8 @@ unsafe fn binary_over(
     macro_rules! on {
         ($($arithmetic:ident)|+ $t:ty, $sets:expr, $f:expr) => {
             if matches!(arithmetic, $(A::$arithmetic)|+) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `a` and `b` have `n` elements of `$t`'s size and `out` room for `n`, and `out` is
+                // an operand or apart, by `# Safety`.
                 unsafe { map2::<$t, $t, $t>($sets, a.cast(), b.cast(), out.cast(), n, $f) };
                 return Ok(());
             }
@@ -421,7 +431,8 @@ unsafe fn binary_over(
     macro_rules! checked {
         ($f:expr, $holds:expr, $otherwise:expr) => {
             if arithmetic == A::F32 {
-                // SAFETY: the caller's promise.
+                // SAFETY: `a` and `b` have `n` f32 and `out` room for `n`, and `out` is an operand or apart,
+                // by `# Safety`.
                 unsafe {
                     let (a, b, out) = (a.cast::<f32>(), b.cast(), out.cast());
                     map2_checked(isa, a, b, out, n, $f, $holds, $otherwise);
@@ -496,14 +507,14 @@ unsafe fn binary_over(
         B::Pow => {
             if arithmetic == A::F32 {
                 let (base, exponents) = (a.cast::<f32>(), b.cast::<f32>());
-                // SAFETY: the caller's promise, and there is a first element.
+                // SAFETY: n is not 0, so `base` has a first element, by `# Safety`.
                 let first = if n == 0 { 1.0 } else { unsafe { base.read() } };
                 let other = |any: u32, x: f32| any | u32::from(x.to_bits() != first.to_bits());
-                // SAFETY: the caller's promise.
+                // SAFETY: `base` is aligned and readable for `n` f32, by `# Safety`, as `fold` asks.
                 let one_base = unsafe { fold(isa, isa, base, n, 0u32, other, |a, b| a | b) } == 0;
                 if one_base && math::is_plain_power(first, 0.0) && first != 1.0 {
                     let log = math::log2_wide(first);
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `exponents` has `n` f32 and `out` room for `n`, apart, by `# Safety`.
                     unsafe {
                         map1::<f32, f32>(isa, exponents, out.cast(), n, |y| math::power_by_log(log, y))
                     };
@@ -518,8 +529,8 @@ unsafe fn binary_over(
             on!(U64 u64, Plain, |x, y| unsigned_power(x, y));
             if matches!(arithmetic, A::I32 | A::U32) {
                 let own = arithmetic.dtype();
-                // SAFETY: the caller's promise; operands are read before results are written to their
-                // place.
+                // SAFETY: `a` and `b` have the `n` elements that `as_i64` reads, and `out` room for `n`, by
+                // `# Safety`. x and y hold n i64; `pow` for integers may write to an operand's place.
                 return unsafe {
                     as_i64(isa, own, [a, b], n, &mut |start, [x, y], n| {
                         binary_over(isa, op, DType::I64, [x.cast_const(), y.cast_const()], x, n)?;
@@ -622,13 +633,15 @@ fn unsigned_power(x: u64, y: u64) -> u64 {
 /// rounded or wrapped on the way.
 ///
 /// # Safety
-/// `x` is valid for `n` elements of `from`'s compute type, `out` for `n` of `to`'s; they do not overlap.
+/// `x` is aligned and valid for reads of `n` elements of `from`'s compute type, `out` for writes of `n` of
+/// `to`'s; they do not overlap.
 pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
     use Arithmetic as A;
     let narrow = isa.narrow();
     macro_rules! go {
         ($f:ty, $t:ty, $e:expr) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `$f` and `$t` have the sizes of the compute types; `x` has `n` elements and `out` room
+            // for `n`, apart, by `# Safety`.
             unsafe { map1::<$f, $t>(narrow, x.cast(), out.cast(), n, $e) }
         };
     }
@@ -645,7 +658,8 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
         for start in (0..n).step_by(WIDENED) {
             let n = WIDENED.min(n - start);
             let (size, to_size) = (from.register().size(), to.register().size());
-            // SAFETY: the caller's promise; `wide` has room for the piece.
+            // SAFETY: `x` has n elements from `start` on and `out` room for n, by `# Safety`; `wide` has room
+            // for `WIDENED` ≥ n elements of any dtype, and is apart from both.
             unsafe {
                 cast(isa, from, way, x.wrapping_add(start * size), wide, n);
                 cast(isa, way, to, wide, out.wrapping_add(start * to_size), n);
@@ -653,7 +667,8 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
         }
     };
     if from.arithmetic() == to.arithmetic() {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` and `to` have one compute type here, of which `x` has `n` elements and `out` room
+        // for `n`, apart, by `# Safety`.
         return unsafe { held_to(isa, from, to, x, out, n) };
     }
     match (from.arithmetic(), to.arithmetic()) {
@@ -687,7 +702,8 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
         (A::F32, A::F32) => go!(u32, u32, |v| v),
     }
     if to.is_narrow() {
-        // SAFETY: the caller's promise, and an element is read before it is written.
+        // SAFETY: `out` holds the `n` elements of `to`'s compute type that the `match` wrote; `held_to` may
+        // work in place.
         unsafe { held_to(isa, from, to, out, out, n) };
     }
 }
@@ -696,21 +712,24 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
 /// saturate if they were floats of `from`.
 ///
 /// # Safety
-/// Both are valid for `n` elements of `to`'s compute type; they do not overlap, or they are the same.
+/// `x` is aligned and valid for reads of `n` elements of `to`'s compute type, `out` for writes of as many;
+/// they do not overlap, or they are the same.
 unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
     if !to.is_narrow() {
         if !std::ptr::eq(x, out) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `x` has `n` elements of this size and `out` room for `n`; they are not the same, and so
+            // apart, by `# Safety`.
             unsafe { std::ptr::copy_nonoverlapping(x, out, n * to.register().size()) };
         }
         return;
     }
     if from.is_float() && to.is_int() {
         let (least, greatest) = (to.least().as_i64() as i32, to.greatest().as_i64() as i32);
-        // SAFETY: the caller's promise.
+        // SAFETY: i32 is the compute type of narrow integers; `x` has `n` of them and `out` room for `n`, the
+        // same or apart, by `# Safety`.
         return unsafe { map1(isa.narrow(), x.cast(), out.cast(), n, |v: i32| v.clamp(least, greatest)) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `round` asks for what `# Safety` gives: `n` elements on both sides, the same or apart.
     unsafe { round(isa, to, x, out, n) };
 }
 
@@ -749,12 +768,12 @@ mod tests {
                     }
                     let mut out = x.clone();
                     let to = out.as_mut_ptr().cast::<u8>();
-                    // SAFETY: as above.
+                    // SAFETY: `out` holds n elements of the dtype, and `Neg` works in place.
                     unsafe { unary(isa, UnaryOp::Neg, $dtype, to, to, n)? };
                     assert!(out.iter().zip(&x).all(|(o, x)| *o == x.wrapping_neg()));
                     let mut less = vec![false; n];
                     let to = less.as_mut_ptr().cast::<u8>();
-                    // SAFETY: as above; the output has n bools.
+                    // SAFETY: `x` and `y` hold n elements of the dtype, and `less` holds n bools.
                     unsafe { compare(isa, CompareOp::Gt, $dtype, bytes(&x), bytes(&y), to, n) };
                     assert!(less.iter().zip(x.iter().zip(&y)).all(|(l, (x, y))| *l == (x > y)));
                     let floats = [-1e30f32, -1.5, -0.5, 0.0, 0.5, 254.9, 3e9, 1e30, f32::INFINITY, f32::NAN];
@@ -765,7 +784,7 @@ mod tests {
                     assert!(out.iter().zip(floats).all(|(&o, f)| o == f as $t));
                     let mut out = vec![0f64; n];
                     let to = out.as_mut_ptr().cast::<u8>();
-                    // SAFETY: as above.
+                    // SAFETY: `x` holds n elements of the dtype, and `out` holds n f64.
                     unsafe { cast(isa, $dtype, DType::F64, bytes(&x), to, n) };
                     assert!(out.iter().zip(&x).all(|(&o, &x)| o == x as f64));
                 }

@@ -89,24 +89,28 @@ impl<'a> Blocks<'a> {
     /// Decodes `numel` elements from `start` on into a buffer of the operand's dtype, from `at` on.
     ///
     /// # Safety
-    /// The buffer has room for them, and nothing else accesses them.
+    /// `to` is a buffer of the operand's dtype with room for elements `at..at + numel`, which nothing else
+    /// accesses.
     pub(crate) unsafe fn decode_into(&self, start: usize, to: Memory, at: usize, numel: usize) {
         debug_assert_eq!(to.dtype, self.dtype);
         if self.dtype == DType::F32 {
-            // SAFETY: the caller's promise.
+            // SAFETY: `to` holds `numel` f32 from `at` on that nothing else accesses, by `# Safety`; the
+            // pool's memory is never uninitialised.
             return self.decode(start, unsafe { std::slice::from_raw_parts_mut(to.at::<f32>(at), numel) });
         }
         DECODED.with_borrow_mut(|decoded| {
             decoded.resize(numel, 0.0);
             self.decode(start, decoded);
             if self.dtype == DType::F64 {
-                // SAFETY: the caller's promise.
+                // SAFETY: `to` holds `numel` f64 from `at` on that nothing else accesses, by `# Safety`; the
+                // pool's memory is never uninitialised.
                 let out = unsafe { std::slice::from_raw_parts_mut(to.at::<f64>(at), numel) };
                 out.iter_mut().zip(&*decoded).for_each(|(to, &x)| *to = x.into());
                 return;
             }
             let out = to.at::<u8>(at);
-            // SAFETY: the caller's promise.
+            // SAFETY: `decoded` holds `numel` f32, the compute type of narrow floats, and `out` has room for
+            // `numel` of the dtype, by `# Safety`.
             unsafe { narrow(self.isa, self.dtype, decoded.as_ptr().cast(), out, numel) };
         });
     }
@@ -114,5 +118,5 @@ impl<'a> Blocks<'a> {
 
 // SAFETY: the bytes are only read while the launch holds them, and formats are shared values.
 unsafe impl Send for Blocks<'_> {}
-// SAFETY: as above.
+// SAFETY: a shared `Blocks` only reads the bytes that the launch holds, and its format is `Sync`.
 unsafe impl Sync for Blocks<'_> {}

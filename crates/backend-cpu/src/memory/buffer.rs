@@ -12,7 +12,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tensor_core::{Buffer, DType, Error, Launch, Result, Storage, backend::Fill};
+use tensor_core::{Buffer, DType, Error, HostBytes, Launch, Result, Storage, backend::Fill};
 
 use crate::{
     memory::{
@@ -36,6 +36,8 @@ enum Elements {
     /// A few elements are stored in the buffer itself: a chunk would cost more time and memory.
     Inline(UnsafeCell<[u64; INLINE / 8]>),
     Pooled(ManuallyDrop<Chunk>),
+    /// Memory that others account for, such as pages of a file.
+    Adopted(HostBytes),
 }
 
 // SAFETY: the gate orders access to inline elements, as it does for chunks.
@@ -47,6 +49,7 @@ impl Elements {
         match self {
             Elements::Inline(words) => words.get().cast(),
             Elements::Pooled(chunk) => chunk.data(),
+            Elements::Adopted(bytes) => bytes.data(),
         }
     }
 }
@@ -61,6 +64,15 @@ impl CpuBuffer {
             Elements::Pooled(ManuallyDrop::new(pool.take(bytes)?))
         };
         Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
+    }
+
+    /// A buffer of these bytes. `None` if the loops could not read them: they are not aligned for the dtype,
+    /// or bools, which may be neither 0 nor 1.
+    pub(crate) fn adopt(pool: &Arc<Pool>, dtype: DType, bytes: HostBytes) -> Option<CpuBuffer> {
+        let (size, length) = (dtype.size(), bytes.as_slice().len());
+        let fits = bytes.data().addr().is_multiple_of(size) && length.is_multiple_of(size);
+        let memory = (fits && dtype != DType::Bool).then_some(Elements::Adopted(bytes))?;
+        Some(CpuBuffer { dtype, numel: length / size, memory, pool: pool.clone() })
     }
 
     /// Its memory; valid until the buffer moves.
@@ -177,6 +189,7 @@ impl Drop for CpuBuffer {
         let bytes = self.bytes();
         match &mut self.memory {
             Elements::Inline(_) => self.pool.release_inline(bytes),
+            Elements::Adopted(_) => {}
             Elements::Pooled(chunk) => {
                 // SAFETY: the buffer is dropped here, so the chunk is not used again.
                 let chunk = unsafe { ManuallyDrop::take(chunk) };
@@ -210,7 +223,7 @@ pub(crate) struct Memory {
 
 // SAFETY: the launch holds the gate; kernels give their threads disjoint parts to write.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: a shared `Memory` only gives the address; kernels give their threads disjoint parts to write.
 unsafe impl Sync for Memory {}
 
 impl Memory {

@@ -10,12 +10,13 @@ use crate::{simd::isa::Isa, threads, tuning::SERIAL_BYTES};
 /// Copies the elements of one layout to the positions of another of the same shape.
 ///
 /// # Safety
-/// Both layouts are within their memories, which do not overlap. No two positions of `dst` are the same
-/// element, and nothing else accesses them.
+/// Both memories are of one dtype, and both layouts are within them; the memories do not overlap. No two
+/// positions of `dst` are the same element, and nothing else accesses them.
 pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `$t` has the size of the dtype; both layouts are within memories that do not overlap,
+            // and positions of `dst` are distinct: all by `# Safety`.
             unsafe {
                 strided::copy::<$t>(
                     isa,
@@ -29,7 +30,7 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
         };
     }
     match out.dtype.width() {
-        // SAFETY: as above.
+        // SAFETY: `copy_bytes` asks for what `# Safety` gives, and the elements are bytes.
         Width::W8 => unsafe { copy_bytes((input, src), (out, dst)) },
         Width::W16 => go!(u16),
         Width::W32 => go!(u32),
@@ -46,7 +47,8 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
 unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     let shape = src.1.shape();
     let copy = |src_layout: &Layout, dst_layout: &Layout| {
-        // SAFETY: the caller's promise, which also holds for slices of the layouts.
+        // SAFETY: both layouts are within memories that do not overlap, and positions of `dst` are distinct,
+        // by `# Safety`. Slices have some of these positions, and each call its own.
         unsafe { view_mut(dst.0, dst_layout).assign(&view(src.0, src_layout)) };
     };
     match (0..shape.rank()).max_by_key(|&axis| shape[axis]) {
@@ -69,20 +71,22 @@ fn parts(memory: Memory, layout: &Layout) -> (*mut u8, StrideShape<IxDyn>, Vec<A
 }
 
 /// # Safety
-/// The layout is within `memory`, and nothing writes there meanwhile.
+/// The layout is within `memory`, of single bytes, and nothing writes to its positions while the view lives.
 unsafe fn view<'a>(memory: Memory, layout: &Layout) -> ArrayViewD<'a, u8> {
     let (ptr, shape, flipped) = parts(memory, layout);
-    // SAFETY: the caller's promise.
+    // SAFETY: the address, the shape and the magnitudes of the strides reach the layout's positions, which
+    // `# Safety` puts into `memory` and keeps unwritten.
     let mut view = unsafe { ArrayViewD::from_shape_ptr(shape, ptr.cast_const()) };
     flipped.into_iter().for_each(|axis| view.invert_axis(axis));
     view
 }
 
 /// # Safety
-/// As [`view`]; in addition, no two positions share a byte, and nothing else reads them.
+/// As [`view`]; in addition, no two positions share a byte, and nothing else accesses them.
 unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8> {
     let (ptr, shape, flipped) = parts(memory, layout);
-    // SAFETY: the caller's promise.
+    // SAFETY: the view reaches the layout's positions, which are in `memory`, distinct, and accessed by
+    // nothing else, by `# Safety`.
     let mut view = unsafe { ArrayViewMutD::from_shape_ptr(shape, ptr) };
     flipped.into_iter().for_each(|axis| view.invert_axis(axis));
     view

@@ -159,7 +159,7 @@ unsafe fn converted<T: Narrow, A: Copy, O: Copy>(
     n: usize,
     f: impl Fn(A) -> O,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `map1` asks for what `# Safety` gives.
     unsafe {
         match T::VECTORISES {
             true => map1(isa, from, to, n, f),
@@ -171,16 +171,19 @@ unsafe fn converted<T: Narrow, A: Copy, O: Copy>(
 /// Widens `n` elements of a narrow dtype; does nothing for any other.
 ///
 /// # Safety
-/// `from` holds `n` elements of the dtype, `to` has room for `n` of its compute type; they do not overlap.
+/// `from` is aligned and valid for reads of `n` elements of the dtype, `to` for writes of `n` of its compute
+/// type; they do not overlap.
 pub(crate) unsafe fn widen(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     #[cfg(target_arch = "x86_64")]
     if dtype == DType::F16 && isa.has_f16c() {
-        // SAFETY: the caller's promise, and the processor has the instructions.
+        // SAFETY: `has_f16c` proves the instructions; `from` holds `n` f16 and `to` has room for `n` f32,
+        // apart, by `# Safety`.
         return unsafe { f16c::widen(from.cast(), to.cast(), n) };
     }
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `from` holds `n` elements of `$t`, the dtype's type, and `to` has room for `n` of
+            // `Wide`, apart, by `# Safety`.
             unsafe { converted::<$t, _, _>(isa, from.cast::<$t>(), to.cast(), n, <$t as Narrow>::widen) }
         };
     }
@@ -190,16 +193,19 @@ pub(crate) unsafe fn widen(isa: Isa, dtype: DType, from: *const u8, to: *mut u8,
 /// Narrows `n` elements of the compute type of a narrow dtype, each rounded once; does nothing for any other.
 ///
 /// # Safety
-/// `from` holds `n` elements of the compute type, `to` has room for `n` of the dtype; they do not overlap.
+/// `from` is aligned and valid for reads of `n` elements of the compute type, `to` for writes of `n` of the
+/// dtype; they do not overlap.
 pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     #[cfg(target_arch = "x86_64")]
     if dtype == DType::F16 && isa.has_f16c() {
-        // SAFETY: the caller's promise, and the processor has the instructions.
+        // SAFETY: `has_f16c` proves the instructions; `from` holds `n` f32 and `to` has room for `n` f16,
+        // apart, by `# Safety`.
         return unsafe { f16c::narrow(from.cast(), to.cast(), n) };
     }
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `from` holds `n` elements of `Wide` and `to` has room for `n` of `$t`, the dtype's
+            // type, apart, by `# Safety`.
             unsafe { converted::<$t, _, _>(isa, from.cast(), to.cast::<$t>(), n, <$t as Narrow>::narrow) }
         };
     }
@@ -209,16 +215,18 @@ pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8
 /// Numbers of the compute type of a narrow dtype, rounded to the dtype; does nothing for any other.
 ///
 /// # Safety
-/// Both are valid for `n` elements of the compute type; they do not overlap, or they are the same.
+/// `from` is aligned and valid for reads of `n` elements of the compute type, `to` for writes of as many;
+/// they do not overlap, or they are the same.
 pub(crate) unsafe fn round(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     #[cfg(target_arch = "x86_64")]
     if dtype == DType::F16 && isa.has_f16c() {
-        // SAFETY: the caller's promise, and the processor has the instructions.
+        // SAFETY: `has_f16c` proves the instructions; `from` holds `n` f32 and `to` has room for `n`, the
+        // same or apart, by `# Safety`.
         return unsafe { f16c::round(from.cast(), to.cast(), n) };
     }
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `from` holds `n` of `Wide` and `to` has room for `n`, the same or apart, by `# Safety`.
             unsafe {
                 let round = |v: <$t as Narrow>::Wide| <$t as Narrow>::narrow(v).widen();
                 converted::<$t, _, _>(isa, from.cast(), to.cast(), n, round)
@@ -248,7 +256,8 @@ mod f16c {
     #[target_feature(enable = "avx,f16c")]
     pub(super) unsafe fn widen(from: *const f16, to: *mut f32, n: usize) {
         let whole = n - n % LANES;
-        // SAFETY: `from` and `to` have `n` elements.
+        // SAFETY: `from` has `n` f16 and `to` room for `n` f32, by `# Safety`; a register ends at or before
+        // `whole` ≤ n.
         unsafe {
             for i in (0..whole).step_by(LANES) {
                 _mm256_storeu_ps(to.add(i), _mm256_cvtph_ps(_mm_loadu_si128(from.add(i).cast())));
@@ -264,7 +273,8 @@ mod f16c {
     #[target_feature(enable = "avx,f16c")]
     pub(super) unsafe fn round(from: *const f32, to: *mut f32, n: usize) {
         let whole = n - n % LANES;
-        // SAFETY: `from` and `to` have `n` elements, and each is read before it is written.
+        // SAFETY: `from` has `n` f32 and `to` room for `n`, by `# Safety`; a register ends at or before
+        // `whole` ≤ n, and each number is read before it is written.
         unsafe {
             for i in (0..whole).step_by(LANES) {
                 let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.add(i)));
@@ -281,7 +291,8 @@ mod f16c {
     #[target_feature(enable = "avx,f16c")]
     pub(super) unsafe fn narrow(from: *const f32, to: *mut f16, n: usize) {
         let whole = n - n % LANES;
-        // SAFETY: `from` and `to` have `n` elements.
+        // SAFETY: `from` has `n` f32 and `to` room for `n` f16, by `# Safety`; a register ends at or before
+        // `whole` ≤ n.
         unsafe {
             for i in (0..whole).step_by(LANES) {
                 let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.add(i)));
@@ -315,7 +326,7 @@ pub(crate) unsafe fn widened(
     let to = wide.memory();
     threads::share_ranges(numel, ELEMENT_GRAIN, |range| {
         let at = range.start;
-        // SAFETY: the caller's promise; both hold `numel` elements, and ranges are apart.
+        // SAFETY: `from` holds `numel` elements, by `# Safety`, and so does `wide`; ranges are apart.
         unsafe {
             let from = from.at::<u8>(at);
             widen(isa, dtype, from, to.at::<u8>(at), range.len());
@@ -328,13 +339,14 @@ pub(crate) unsafe fn widened(
 /// dtype of `wide`. Each element is rounded once.
 ///
 /// # Safety
-/// Both hold that many elements, those of `wide` initialised; they do not overlap, and nothing else
-/// accesses `to`.
+/// Both hold that many elements, those of `wide` initialised; they do not overlap. Nothing writes to `wide`,
+/// and nothing else accesses `to`.
 pub(crate) unsafe fn narrow_into(isa: Isa, wide: Memory, to: Memory, numel: usize) {
     debug_assert_eq!(wide.dtype, to.dtype.register());
     threads::share_ranges(numel, ELEMENT_GRAIN, |range| {
         let at = range.start;
-        // SAFETY: the caller's promise, and ranges are apart.
+        // SAFETY: both hold `numel` elements and do not overlap, by `# Safety`; each range is below `numel`,
+        // and ranges are apart.
         unsafe {
             let from = wide.at::<u8>(at);
             narrow(isa, to.dtype, from, to.at::<u8>(at), range.len());
@@ -370,7 +382,8 @@ mod tests {
                 let (wide_count, count) = (halves.len() - rest, singles.len() - rest);
                 let mut wide = vec![0f32; wide_count];
                 let mut narrowed = vec![f16::ZERO; count];
-                // SAFETY: the vectors have as many elements.
+                // SAFETY: `halves` and `wide` hold at least `wide_count` elements, `singles` and `narrowed`
+                // at least `count`.
                 unsafe {
                     widen(isa, DType::F16, halves.as_ptr().cast(), wide.as_mut_ptr().cast(), wide_count);
                     narrow(isa, DType::F16, singles.as_ptr().cast(), narrowed.as_mut_ptr().cast(), count);
@@ -380,7 +393,7 @@ mod tests {
                 }
                 let mut rounded = singles[..count].to_vec();
                 let at: *mut u8 = rounded.as_mut_ptr().cast();
-                // SAFETY: the vector has as many elements, rounded in place.
+                // SAFETY: `rounded` holds `count` f32, which are rounded in place.
                 unsafe { round(isa, DType::F16, at, at, count) };
                 for ((half, rounded), &single) in narrowed.iter().zip(&rounded).zip(&singles) {
                     let expected = <f16 as Narrow>::narrow(single);

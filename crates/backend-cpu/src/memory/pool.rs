@@ -35,7 +35,7 @@ pub(crate) struct Chunk {
 
 // SAFETY: a chunk is the only owner of its memory; access to the bytes is ordered by the pool's gate.
 unsafe impl Send for Chunk {}
-// SAFETY: as above; a shared reference only gives the address.
+// SAFETY: a shared reference only gives the address; the pool's gate orders access to the bytes.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
@@ -47,7 +47,7 @@ impl Chunk {
     /// Zeroed memory from the system, or `None` if it has none.
     fn fresh(size: usize, class: usize) -> Option<Chunk> {
         let layout = Chunk::layout(size)?;
-        // SAFETY: the layout's size is not 0.
+        // SAFETY: `layout` adds `ALIGN` to the size, so its size is not 0.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         let skip = base.as_ptr().align_offset(ALIGN);
         // SAFETY: `skip < ALIGN`, and `layout` has room for `ALIGN` bytes more than the size.

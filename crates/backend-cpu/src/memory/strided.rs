@@ -20,7 +20,7 @@ pub(crate) const TILE: usize = 16;
 pub(crate) struct Shared<T>(pub(crate) *mut T);
 // SAFETY: the owner gives threads disjoint elements to write, and no thread writes elements that are read.
 unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: a shared reference only gives the address, and no thread accesses elements that another writes.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -31,7 +31,7 @@ impl<T> Shared<T> {
 }
 
 /// A copy of rows and columns: the first element of both sides, and their row and column strides. All
-/// positions are within the caller's memory.
+/// positions are within memory that the caller of [`block`] or [`copy`] holds.
 struct Plane<T> {
     isa: Isa,
     rows: Range<usize>,
@@ -58,7 +58,8 @@ impl<T: Copy + Default> Job for Plane<T> {
                     let width = TILE.min(end - c);
                     let from = self.from.wrapping_offset(r as isize * self.sr + c as isize * self.sc);
                     let to = self.to.wrapping_offset(r as isize * self.dr + c as isize * self.dc);
-                    // SAFETY: rows r..r + height and columns c..c + width are within the caller's memory.
+                    // SAFETY: rows r..r + height and columns c..c + width are positions of the plane, within
+                    // the caller's memory; a transposed plane has contiguous columns and rows.
                     unsafe {
                         let whole = height == TILE && width == TILE;
                         if !transposed || !whole && !in_parts {
@@ -88,14 +89,14 @@ impl<T: Copy + Default> Plane<T> {
         for j in 0..width {
             for i in 0..height {
                 let at = i as isize * self.sr + j as isize * self.sc;
-                // SAFETY: the caller's promise.
+                // SAFETY: i < height and j < width: a position within the caller's memory, by `# Safety`.
                 tile[i * TILE + j] = unsafe { from.wrapping_offset(at).read() };
             }
         }
         for i in 0..height {
             for j in 0..width {
                 let at = i as isize * self.dr + j as isize * self.dc;
-                // SAFETY: the caller's promise.
+                // SAFETY: i < height and j < width: a position within the caller's memory, by `# Safety`.
                 unsafe { to.wrapping_offset(at).write(tile[i * TILE + j]) };
             }
         }
@@ -116,7 +117,8 @@ pub(crate) fn transposes_in_registers<T>(isa: Isa) -> bool {
 /// With `WHOLE` there are [`TILE`] rows and columns.
 ///
 /// # Safety
-/// All elements are within the caller's memory, and neither number is greater than [`TILE`].
+/// The first `width` columns are valid for reads of `height` elements, and the `height` rows at `to` for
+/// writes of `width`; neither number is greater than [`TILE`], and with `WHOLE` both are equal to it.
 #[inline(always)]
 pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     isa: Isa,
@@ -128,18 +130,18 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     #[cfg(target_arch = "x86_64")]
     if transposes_in_registers::<T>(isa) {
         let columns = columns.map(<*const T>::cast);
-        // SAFETY: the processor has AVX-512, and the elements are of 4 bytes.
+        // SAFETY: `transposes_in_registers` checked AVX-512 and the size; `# Safety` gives columns and rows.
         return unsafe { transpose_avx512::<WHOLE>(columns, [height, width], to.cast(), dr) };
     }
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
     if transposes_in_registers::<T>(isa) {
         let columns = columns.map(<*const T>::cast);
-        // SAFETY: the caller's promise, and the elements are of 4 bytes.
+        // SAFETY: `transposes_in_registers` checked the size; `# Safety` gives columns and rows.
         return unsafe { transpose_fours(columns, [height, width], to.cast(), dr) };
     }
     let _ = isa;
     let mut tile = [[T::default(); TILE]; TILE];
-    // SAFETY: the caller's promise.
+    // SAFETY: j < width and i < height, or both are below `TILE` with `WHOLE`: `# Safety` gives these.
     unsafe {
         if WHOLE {
             // Whole cache lines both ways, of a size known at compile time.
@@ -175,7 +177,7 @@ unsafe fn transpose_fours(columns: [*const f32; TILE], [height, width]: [usize; 
         let columns = &columns[..SIDE.min(width.saturating_sub(j * SIDE))];
         for i in (0..height).step_by(SIDE) {
             let row = |k: usize| to.wrapping_offset((i + k) as isize * dr).wrapping_add(j * SIDE);
-            // SAFETY: the caller's promise for these columns and rows.
+            // SAFETY: the columns below `width` and rows below `height` are those that `# Safety` gives.
             unsafe {
                 match columns {
                     &[a, b, c, d] if i + SIDE <= height => {
@@ -221,7 +223,8 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
     let first = |n: usize| ((1u32 << n) - 1) as u16;
     let mut a = [_mm512_setzero_si512(); TILE];
     for (j, column) in a.iter_mut().enumerate() {
-        // SAFETY: the caller's promise; a masked load reads only unmasked elements.
+        // SAFETY: `# Safety` gives `TILE` elements of each column with `WHOLE`; else a masked load reads only
+        // the `height` elements that it gives.
         unsafe {
             if WHOLE {
                 *column = _mm512_loadu_si512(columns[j].cast());
@@ -256,7 +259,8 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
     }
     for (i, row) in a.iter().enumerate() {
         let to = to.wrapping_offset(i as isize * dr);
-        // SAFETY: the caller's promise; a masked store writes only unmasked elements.
+        // SAFETY: `# Safety` gives room for `TILE` elements in each row with `WHOLE`; else a masked store
+        // writes only the `width` elements that it gives room for.
         unsafe {
             if WHOLE {
                 _mm512_storeu_si512(to.cast(), *row);
@@ -285,7 +289,8 @@ impl<T: Copy> Job for ShortRows<T> {
         for r in 0..self.rows as isize {
             let (from, to) = (self.from.wrapping_offset(r * self.sr), self.to.wrapping_offset(r * self.dr));
             let mut done = 0;
-            // SAFETY: the elements are within the caller's memory.
+            // SAFETY: both sides have `columns` elements in each row, within memory that the caller of
+            // `block` or `copy` holds; `done` + `$n` is at most `columns`.
             unsafe {
                 macro_rules! pieces {
                     ($n:expr) => {
@@ -323,7 +328,7 @@ impl<T: Copy> Job for NarrowRows<T> {
         for c in 0..self.columns as isize {
             let (from, to) = (self.from.wrapping_offset(c * self.sc), self.to.wrapping_offset(c * self.dc));
             for r in 0..self.rows as isize {
-                // SAFETY: the elements are within the caller's memory.
+                // SAFETY: r and c are below their counts: a position in memory that `copy`'s caller holds.
                 unsafe { to.wrapping_offset(r * self.dr).write(from.wrapping_offset(r * self.sr).read()) };
             }
         }
@@ -346,8 +351,8 @@ impl<T: Copy, const C: usize> Job for Interleave<T, C> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        // SAFETY: `rows` rows of `C` columns are within the caller's memory on both sides, which do not
-        // overlap.
+        // SAFETY: `interleaved` checked this form of the plane: `rows` rows of `C` columns are within the
+        // memory of both sides, which do not overlap.
         unsafe {
             if self.split {
                 let columns: [*mut T; C] = from_fn(|c| self.to.wrapping_offset(c as isize * self.apart));
@@ -414,7 +419,8 @@ pub(crate) unsafe fn block<T: Copy + Default>(
         isa.run(ShortRows { rows, columns, from, sr, to, dr });
     } else if sc == 1 && dc == 1 {
         for r in 0..rows as isize {
-            // SAFETY: the caller's promise.
+            // SAFETY: `# Safety` gives `columns` elements, side by side, in row r < rows of both sides, which
+            // do not overlap.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     from.wrapping_offset(r * sr),
@@ -474,7 +480,8 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
             s += i * src_strides[axis];
             d += i * dst_strides[axis];
         }
-        // SAFETY: the caller's promise; the ranges of different calls do not overlap.
+        // SAFETY: `b` and `rows` select positions of the shape, which are within both sides, apart, by
+        // `# Safety`; calls at the same time have other blocks or rows, and positions of `dst` are distinct.
         unsafe {
             match tail {
                 [] => to.at(d).write(from.at(s).read()),

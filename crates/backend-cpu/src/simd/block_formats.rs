@@ -36,25 +36,28 @@ pub(crate) trait Format {
     const ZERO: u8;
 
     /// # Safety
-    /// The block can be read.
+    /// `block` is valid for reads of [`Format::BYTES`] bytes, and the processor has the instruction set of
+    /// `V`.
     unsafe fn head<V: HalfPair>(block: *const u8) -> Self::Head;
 
     /// The integers of some neighbours.
     ///
     /// # Safety
-    /// The block can be read, and it has the elements.
+    /// `block` is valid for reads of [`Format::BYTES`] bytes. It has the group and the elements: `group` is
+    /// below [`Format::ELEMENTS`] / [`GROUP`], and `at` is below [`GROUP`] and a multiple of the width.
     unsafe fn integers<V: Integers>(block: *const u8, group: usize, at: usize) -> V::Ints;
 
     /// The integers of a group, plus [`Format::ZERO`].
     ///
     /// # Safety
-    /// The block can be read, and it has the group.
+    /// `block` is valid for reads of [`Format::BYTES`] bytes, and `group` is below [`Format::ELEMENTS`] /
+    /// [`GROUP`].
     unsafe fn bytes<B: Bytes>(block: *const u8, group: usize) -> B::Register;
 
     /// The scale and the offset of one half of a group.
     ///
     /// # Safety
-    /// As [`Format::integers`].
+    /// As [`Format::bytes`], and `half` is 0 or 1.
     unsafe fn scale(block: *const u8, head: Self::Head, group: usize, half: usize) -> (f32, f32);
 }
 
@@ -62,10 +65,11 @@ pub(crate) trait Format {
 /// high bits.
 ///
 /// # Safety
-/// `at` is valid for reads of sixteen bytes.
+/// `bytes` is valid for reads of sixteen bytes; `at` is below [`GROUP`] and a multiple of the width.
 #[inline(always)]
 unsafe fn nibbles<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at % HALF` plus the width, which divides `HALF`, is at most 16, the bytes that `# Safety`
+    // makes readable.
     let bytes = unsafe { V::unsigned(bytes.add(at % HALF)) };
     if at < HALF { V::and(bytes, 15) } else { V::right(bytes, 4) }
 }
@@ -76,7 +80,7 @@ unsafe fn nibbles<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
 /// `bytes` is valid for reads of four bytes.
 #[inline(always)]
 unsafe fn bits(bytes: *const u8) -> u32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `bytes` is readable for four bytes, by `# Safety`; bytes need no alignment.
     u32::from_le_bytes(unsafe { bytes.cast::<[u8; 4]>().read() })
 }
 
@@ -86,17 +90,17 @@ unsafe fn bits(bytes: *const u8) -> u32 {
 /// `bytes` is valid for reads of four bytes.
 #[inline(always)]
 unsafe fn fifth<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
-    // SAFETY: the caller's promise.
+    // SAFETY: `bytes` is readable for four bytes, by `# Safety`, as `bits` asks.
     V::where_set(unsafe { bits(bytes) } >> at, 16)
 }
 
 /// A byte of a block.
 ///
 /// # Safety
-/// It can be read.
+/// Byte `at` of `block` is valid for reads.
 #[inline(always)]
 unsafe fn byte(block: *const u8, at: usize) -> u8 {
-    // SAFETY: the caller's promise.
+    // SAFETY: byte `at` of `block` is readable, by `# Safety`.
     unsafe { block.add(at).read() }
 }
 
@@ -111,7 +115,8 @@ macro_rules! block_format {
         #[allow(non_camel_case_types)] // ggml's names
         pub(crate) struct $name;
 
-        // SAFETY of the blocks: the callers' promise.
+        // The expressions of a format read only bytes below `BYTES`, for each group and position that
+        // [`Format`] allows.
         impl Format for $name {
             type Head = $head;
             const ELEMENTS: usize = $elements;
@@ -122,26 +127,27 @@ macro_rules! block_format {
 
             #[inline(always)]
             unsafe fn head<$v: HalfPair>($block: *const u8) -> $head {
-                // SAFETY: see above.
+                // SAFETY: `$read` reads four bytes of the block, which is readable for `BYTES`, with
+                // instructions that the processor has: both by `# Safety`.
                 unsafe { $read }
             }
 
             #[inline(always)]
             unsafe fn integers<$v: Integers>($block: *const u8, $group: usize, $at: usize) -> $v::Ints {
-                // SAFETY: see above.
+                // SAFETY: `$integers` reads only bytes below `BYTES`, which `# Safety` makes readable.
                 unsafe { $integers }
             }
 
             #[inline(always)]
             unsafe fn bytes<$b: Bytes>($block: *const u8, $group: usize) -> $b::Register {
-                // SAFETY: see above.
+                // SAFETY: `$bytes_of` reads only bytes below `BYTES`, which `# Safety` makes readable.
                 unsafe { $bytes_of }
             }
 
             #[inline(always)]
             #[allow(unused_variables, unused_unsafe)] // scales of the formats of 32 elements are in the head
             unsafe fn scale($block: *const u8, $d: $head, $group: usize, $half: usize) -> (f32, f32) {
-                // SAFETY: see above.
+                // SAFETY: `$scale` reads only bytes below `BYTES`, which `# Safety` makes readable.
                 unsafe { $scale }
             }
         }
@@ -216,10 +222,10 @@ block_format! {
 /// The 6-bit scale and minimum of a group, from the 12 bytes that hold eight of each.
 ///
 /// # Safety
-/// The bytes can be read.
+/// `at` is valid for reads of twelve bytes, and `group` is below 8.
 #[inline(always)]
 unsafe fn six_bits(at: *const u8, group: usize) -> (f32, f32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: i is at most `group` + 4 ≤ 11, and `at` is readable for twelve bytes, by `# Safety`.
     let of = |i: usize| unsafe { byte(at, i) };
     let (scale, minimum) = if group < 4 {
         (of(group) & 63, of(group + 4) & 63)
@@ -301,20 +307,19 @@ macro_rules! by_register {
     ($isa:expr, $v:ident => $go:expr) => {{
         let isa: $crate::simd::isa::Isa = $isa;
         match () {
-            // SAFETY: an `Isa` is only made for a processor that has it; the rest is promised where this is
-            // expanded.
+            // SAFETY: `is_avx512` proves that the processor has the registers of `$v`; `$go` states the rest.
             #[cfg(target_arch = "x86_64")]
             () if isa.is_avx512() => {
                 type $v = $crate::simd::vector::F32x16;
                 $go
             }
-            // SAFETY: as above.
+            // SAFETY: `is_avx2` proves that the processor has the registers of `$v`; `$go` states the rest.
             #[cfg(target_arch = "x86_64")]
             () if isa.is_avx2() => {
                 type $v = $crate::simd::vector::F32x8;
                 $go
             }
-            // SAFETY: as above.
+            // SAFETY: `$v` is of the baseline, which every processor has; `$go` states the rest.
             () => {
                 let _ = isa;
                 type $v = $crate::simd::F32x4;
@@ -341,7 +346,7 @@ pub(crate) unsafe fn decoded<F: Format, V: Integers>(
     group: usize,
     at: usize,
 ) -> V {
-    // SAFETY: the caller's promise.
+    // SAFETY: `# Safety` is that of `integers`; `at` < `GROUP`, so `at / HALF` is 0 or 1, as `scale` asks.
     let (ints, (scale, offset)) =
         unsafe { (F::integers::<V>(block, group, at), F::scale(block, head, group, at / HALF)) };
     let product = V::splat(scale) * V::to_f32(ints);
@@ -361,7 +366,8 @@ impl<F: Format, V: Integers> Job for Decode<'_, F, V> {
     fn run(self) {
         let count = (self.bytes.len() / F::BYTES).min(self.out.len() / F::ELEMENTS);
         for i in 0..count {
-            // SAFETY: there are as many blocks, and the register's positions are within one.
+            // SAFETY: block i < `count` is within `bytes` and `out`, and group and r give positions in it;
+            // the job only runs inside `V::run`.
             unsafe {
                 let block = self.bytes.as_ptr().add(i * F::BYTES);
                 let head = F::head::<V>(block);
@@ -394,7 +400,7 @@ pub(crate) fn decode(isa: Isa, format: GgmlType, bytes: &[u8], start: usize, out
         ($format:ident) => {
             by_register!(isa, V => {
                 let job = Decode::<$format, V> { bytes, out: middle, of: PhantomData };
-                // SAFETY: the processor has the register's instruction set.
+                // SAFETY: `by_register!` selects a `V` that `isa` proves the processor to have.
                 unsafe { V::run(job) }
             })
         };

@@ -150,13 +150,13 @@ impl Bytes for Plain {
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> [u8; GROUP] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for 32 bytes, by `# Safety`: the array, which needs no alignment.
         unsafe { at.cast::<[u8; GROUP]>().read() }
     }
 
     #[inline(always)]
     unsafe fn nibbles(at: *const u8) -> [u8; GROUP] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for 16 bytes, by `# Safety`: the array, which needs no alignment.
         let bytes = unsafe { at.cast::<[u8; HALF]>().read() };
         std::array::from_fn(|i| if i < HALF { bytes[i] & 15 } else { bytes[i - HALF] >> 4 })
     }
@@ -221,7 +221,7 @@ impl Bytes for Plain {
 impl HalfPair for Plain {
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for four bytes, by `# Safety`: the array, which needs no alignment.
         let [a, b, c, d] = unsafe { at.cast::<[u8; 4]>().read() };
         [[a, b], [c, d]].map(|bytes| f16::from_bits(u16::from_le_bytes(bytes)).to_f32_const())
     }
@@ -240,18 +240,18 @@ mod x86 {
     /// [`HalfPair::halves`] of every instruction set that has the conversion.
     ///
     /// # Safety
-    /// As there.
+    /// `at` is valid for reads of four bytes, and the processor has F16C.
     #[inline(always)]
     pub(crate) unsafe fn half_pair(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the processor has F16C, and `at` is readable for the four bytes, by `# Safety`.
         unsafe {
             let both = _mm_cvtph_ps(_mm_loadu_si32(at));
             [_mm_cvtss_f32(both), _mm_cvtss_f32(_mm_movehdup_ps(both))]
         }
     }
 
-    // SAFETY of what follows: a register is used inside `run` alone, whose caller promises that the processor
-    // has the instruction set; addresses are their callers' promises.
+    // Every block below relies on the rule of [`Bytes`]: a register is only used inside its own `run`, whose
+    // caller promises that the processor has the instruction set.
     macro_rules! bytes {
         (
             $(#[$docs:meta])* $name:ident, $run:ident;
@@ -268,19 +268,19 @@ mod x86 {
 
                 #[inline(always)]
                 unsafe fn run<J: Job>(job: J) -> J::Output {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the processor has the instruction set that `isa::$run` enables, by `# Safety`.
                     unsafe { isa::$run(job) }
                 }
 
                 #[inline(always)]
                 unsafe fn load(at: *const u8) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: `run` asks for AVX2, and `at` is readable for 32 bytes, by `# Safety`.
                     unsafe { _mm256_loadu_si256(at.cast()) }
                 }
 
                 #[inline(always)]
                 unsafe fn nibbles(at: *const u8) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: `run` asks for AVX2, and `at` is readable for 16 bytes, by `# Safety`.
                     unsafe {
                         let low = _mm_loadu_si128(at.cast());
                         let both = _mm256_set_m128i(_mm_srli_epi16::<4>(low), low);
@@ -290,13 +290,13 @@ mod x86 {
 
                 #[inline(always)]
                 fn where_set($bits: u32, $number: u8) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $where_set }
                 }
 
                 #[inline(always)]
                 fn right(bytes: __m256i, by: usize, mask: u8) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe {
                         let shifted = _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(by as i32));
                         _mm256_and_si256(shifted, _mm256_set1_epi8(mask as i8))
@@ -305,55 +305,55 @@ mod x86 {
 
                 #[inline(always)]
                 fn left(bytes: __m256i, by: usize) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(by as i32)) }
                 }
 
                 #[inline(always)]
                 fn or(a: __m256i, b: __m256i) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_or_si256(a, b) }
                 }
 
                 #[inline(always)]
                 fn plus_128(bytes: __m256i) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_xor_si256(bytes, _mm256_set1_epi8(-128)) }
                 }
 
                 #[inline(always)]
                 fn dot($a: __m256i, $b: __m256i) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $dot }
                 }
 
                 #[inline(always)]
                 fn dot_wide($a: __m256i, $b: __m256i) -> __m256i {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $wide }
                 }
 
                 #[inline(always)]
                 fn splat(number: f32) -> __m256 {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_set1_ps(number) }
                 }
 
                 #[inline(always)]
                 fn by_halves([first, second]: [f32; 2]) -> __m256 {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_set_m128(_mm_set1_ps(second), _mm_set1_ps(first)) }
                 }
 
                 #[inline(always)]
                 fn add(sums: __m256, ints: __m256i, scales: __m256) -> __m256 {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_fmadd_ps(scales, _mm256_cvtepi32_ps(ints), sums) }
                 }
 
                 #[inline(always)]
                 fn total(sums: __m256) -> f32 {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe {
                         let four = _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps::<1>(sums));
                         let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
@@ -365,7 +365,8 @@ mod x86 {
             impl HalfPair for $name {
                 #[inline(always)]
                 unsafe fn halves(at: *const u8) -> [f32; 2] {
-                    // SAFETY: see above.
+                    // SAFETY: the processor has the instruction set, which includes F16C, and `at` is
+                    // readable for four bytes, by `# Safety`.
                     unsafe { half_pair(at) }
                 }
             }
@@ -378,7 +379,7 @@ mod x86 {
     /// The processor has AVX2.
     #[inline(always)]
     unsafe fn bytes_of_bits(bits: u32, number: u8) -> __m256i {
-        // SAFETY: the caller's promise.
+        // SAFETY: the processor has AVX2, by `# Safety`; the instructions access no memory.
         unsafe {
             let place =
                 _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);

@@ -38,7 +38,7 @@ pub(crate) trait Integers: Vector<Number = f32> + HalfPair {
 impl HalfPair for F32x4 {
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for four bytes, by `# Safety`, which is all that `Plain` asks.
         unsafe { Plain::halves(at) }
     }
 }
@@ -53,8 +53,8 @@ mod x86 {
         vector::{F32x8, F32x16},
     };
 
-    // SAFETY of every block below: registers are only used inside their `run`, whose caller promises that
-    // the processor has the instructions; `at` is the caller's promise.
+    // Every block below relies on the rule of [`Integers`]: a register is only used inside its own `run`,
+    // whose caller promises that the processor has the instruction set.
     macro_rules! integers {
         (
             $name:ident, $ints:ty, $vectors:literal; |$at:ident| $unsigned:expr, $signed:expr;
@@ -67,55 +67,57 @@ mod x86 {
 
                 #[inline(always)]
                 unsafe fn unsigned($at: *const u8) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; the
+                    // load reads `WIDTH` bytes, which `# Safety` makes readable.
                     unsafe { $unsigned }
                 }
 
                 #[inline(always)]
                 unsafe fn signed($at: *const u8) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; the
+                    // load reads `WIDTH` bytes, which `# Safety` makes readable.
                     unsafe { $signed }
                 }
 
                 #[inline(always)]
                 fn right(ints: $ints, by: usize) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $right(ints, $splat(by as i32)) }
                 }
 
                 #[inline(always)]
                 fn left(ints: $ints, by: usize) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $left(ints, $splat(by as i32)) }
                 }
 
                 #[inline(always)]
                 fn and(ints: $ints, mask: i32) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $and(ints, $splat(mask)) }
                 }
 
                 #[inline(always)]
                 fn or(a: $ints, b: $ints) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $or(a, b) }
                 }
 
                 #[inline(always)]
                 fn plus(ints: $ints, number: i32) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $add(ints, $splat(number)) }
                 }
 
                 #[inline(always)]
                 fn where_set($bits: u32, $number: i32) -> $ints {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $where_set }
                 }
 
                 #[inline(always)]
                 fn to_f32(ints: $ints) -> $name {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     $name(unsafe { $convert(ints) })
                 }
             }
@@ -123,7 +125,8 @@ mod x86 {
             impl HalfPair for $name {
                 #[inline(always)]
                 unsafe fn halves(at: *const u8) -> [f32; 2] {
-                    // SAFETY: see above.
+                    // SAFETY: the processor has the instruction set, which includes F16C, and `at` is
+                    // readable for four bytes, by `# Safety`.
                     unsafe { half_pair(at) }
                 }
             }

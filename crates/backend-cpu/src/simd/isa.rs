@@ -102,10 +102,10 @@ impl Isa {
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
         match self.0 {
-            // SAFETY: `available` creates this value only if the processor has the features.
+            // SAFETY: `available` creates this value only if the processor has all features of `avx512`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512(job) },
-            // SAFETY: as above.
+            // SAFETY: `available` creates this value only if the processor has all features of `avx2`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { avx2(job) },
             Level::Baseline => job.run(),
@@ -149,8 +149,7 @@ impl Sets for Narrow {
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
-            // SAFETY: `available` creates these values only if the processor has the features; AVX-512
-            // implies those of AVX2.
+            // SAFETY: `available` creates these values only if the processor has all features of `avx2`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => unsafe { avx2(job) },
             Level::Baseline => job.run(),
@@ -179,10 +178,10 @@ impl Sets for Fused {
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
-            // SAFETY: `available` creates this value only if the processor has the features.
+            // SAFETY: `available` creates this value only if the processor has all features of `avx512`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512(job) },
-            // SAFETY: as above.
+            // SAFETY: `available` creates this value only if the processor has all features of `avx2`.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { avx2(job) },
             #[cfg(any(target_arch = "aarch64", target_feature = "fma"))]

@@ -54,7 +54,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
 
     #[inline(always)]
     unsafe fn load(at: *const T) -> Lanes<T, N> {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for `WIDTH` = `N` numbers, by `# Safety`; the read needs no alignment.
         Lanes(unsafe { at.cast::<[T; N]>().read_unaligned() })
     }
 
@@ -62,7 +62,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     unsafe fn load_first(at: *const T, n: usize) -> Lanes<T, N> {
         let mut out = [T::ZERO; N];
         for (i, out) in out.iter_mut().enumerate().take(n) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `at` is aligned and readable for `n` numbers, by `# Safety`, and i < n.
             *out = unsafe { at.add(i).read() };
         }
         Lanes(out)
@@ -71,7 +71,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     #[inline(always)]
     unsafe fn load_rest(mut self, at: *const T, from: usize, n: usize) -> Lanes<T, N> {
         for (i, number) in self.0.iter_mut().enumerate().take(n).skip(from) {
-            // SAFETY: the caller's promise.
+            // SAFETY: i is in `from..n`, whose numbers behind `at` are aligned and readable, by `# Safety`.
             *number = unsafe { at.wrapping_add(i).read() };
         }
         self
@@ -79,7 +79,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
 
     #[inline(always)]
     unsafe fn store_first(self, at: *mut T, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is aligned and writable for `n` numbers, by `# Safety`; i < n.
         unsafe {
             if n == N {
                 at.cast::<[T; N]>().write_unaligned(self.0);
@@ -94,7 +94,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     #[inline(always)]
     unsafe fn store_rest(self, at: *mut T, from: usize, n: usize) {
         for (i, &number) in self.0.iter().enumerate().take(n).skip(from) {
-            // SAFETY: the caller's promise.
+            // SAFETY: i is in `from..n`, whose numbers behind `at` are aligned and writable, by `# Safety`.
             unsafe { at.wrapping_add(i).write(number) };
         }
     }
@@ -131,13 +131,13 @@ impl Integers for F32x4 {
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> [i32; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for `WIDTH` = 4 bytes, by `# Safety`; bytes need no alignment.
         unsafe { at.cast::<[u8; 4]>().read() }.map(i32::from)
     }
 
     #[inline(always)]
     unsafe fn signed(at: *const u8) -> [i32; 4] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` is readable for `WIDTH` = 4 bytes, by `# Safety`; bytes need no alignment.
         unsafe { at.cast::<[i8; 4]>().read() }.map(i32::from)
     }
 

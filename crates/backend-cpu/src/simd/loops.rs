@@ -21,8 +21,8 @@ macro_rules! looped {
             #[inline(always)]
             fn each(self) {
                 for i in 0..self.n {
-                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before
-                    // it is written.
+                    // SAFETY: `$name`'s `# Safety` gives `n` elements behind each pointer; if `out` is an
+                    // operand, position i < n is read before it is written.
                     unsafe { self.out.add(i).write((self.f)($(self.$ptr.add(i).read()),+)) };
                 }
             }
@@ -54,10 +54,10 @@ macro_rules! looped {
                 while start < job.n {
                     let n = BUFFERED.min(job.n - start);
                     for i in 0..n {
-                        // SAFETY: the caller gives `job.n` elements behind each pointer.
+                        // SAFETY: `$name`'s `# Safety` gives `job.n` elements behind each pointer.
                         results[i].write((job.f)($(unsafe { job.$ptr.add(start + i).read() }),+));
                     }
-                    // SAFETY: as above; the first n results were written after their operands were read.
+                    // SAFETY: `out` is valid for `job.n` elements; the n results' operands are read already.
                     unsafe {
                         std::ptr::copy_nonoverlapping(results.as_ptr().cast(), job.out.add(start), n);
                     }
@@ -107,7 +107,7 @@ impl<T: Copy, F: Fn(T, T) -> T, H: Fn(T, T) -> bool, G: Fn(T, T) -> T> Job for C
         let mut results = [const { MaybeUninit::<T>::uninit() }; BUFFERED];
         for start in (0..self.n).step_by(BUFFERED) {
             let n = BUFFERED.min(self.n - start);
-            // SAFETY: the caller gives `n` elements behind each pointer.
+            // SAFETY: `map2_checked`'s `# Safety` gives `self.n` elements behind each pointer.
             let at = |i: usize| unsafe { (self.a.add(start + i).read(), self.b.add(start + i).read()) };
             let mut others = 0u32;
             for (i, result) in results.iter_mut().enumerate().take(n) {
@@ -123,7 +123,7 @@ impl<T: Copy, F: Fn(T, T) -> T, H: Fn(T, T) -> bool, G: Fn(T, T) -> T> Job for C
                     }
                 }
             }
-            // SAFETY: as above; the first n results were written after their operands were read.
+            // SAFETY: `out` is valid for `self.n` elements; the n results' operands are read already.
             unsafe { std::ptr::copy_nonoverlapping(results.as_ptr().cast(), self.out.add(start), n) };
         }
     }
@@ -171,7 +171,7 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
         let mut lanes = [self.start; N];
         let whole = self.n / N;
         for i in 0..whole {
-            // SAFETY: the caller gives `n` elements, aligned.
+            // SAFETY: chunk i < `whole` is within the `self.n` aligned elements of `fold`'s `# Safety`.
             let chunk: [T; N] = unsafe { self.data.cast::<[T; N]>().add(i).read() };
             for j in 0..N {
                 lanes[j] = (self.f)(lanes[j], chunk[j]);
@@ -181,7 +181,7 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
         let left = self.n - whole * N;
         for k in 0..N / REGISTER {
             if left >= (k + 1) * REGISTER {
-                // SAFETY: these are among the n elements.
+                // SAFETY: the chunk is among the last `left` elements, as the condition checks.
                 let chunk: [T; REGISTER] =
                     unsafe { self.data.add(whole * N + k * REGISTER).cast::<[T; REGISTER]>().read() };
                 for j in 0..REGISTER {
@@ -191,7 +191,7 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
         }
         let mut rest = self.start;
         for i in self.n - left % REGISTER.min(N)..self.n {
-            // SAFETY: i < n.
+            // SAFETY: i < `self.n`, the count of aligned elements that `fold`'s `# Safety` gives.
             rest = (self.f)(rest, unsafe { self.data.add(i).read() });
         }
         lanes[0] = (self.join)(lanes[0], rest);
@@ -261,7 +261,8 @@ impl<const N: usize, F: Fn(f32, f32) -> f32> Job for ExtremeLanes<N, F> {
         let bits = |v: f32| v.to_bits() & (u32::MAX >> 1);
         let whole = self.n / N;
         for i in 0..whole {
-            // SAFETY: the caller gives `n` elements, aligned.
+            // SAFETY: chunk i < `whole` is within the `self.n` aligned elements of `fold_extreme`'s
+            // `# Safety`.
             let chunk: [f32; N] = unsafe { self.data.cast::<[f32; N]>().add(i).read() };
             for j in 0..N {
                 lanes[j] = (self.pick)(lanes[j], chunk[j]);
@@ -269,7 +270,7 @@ impl<const N: usize, F: Fn(f32, f32) -> f32> Job for ExtremeLanes<N, F> {
             }
         }
         for (j, i) in (whole * N..self.n).enumerate() {
-            // SAFETY: i < n.
+            // SAFETY: i < `self.n`, the count of aligned elements that `fold_extreme`'s `# Safety` gives.
             let v = unsafe { self.data.add(i).read() };
             lanes[j % N] = (self.pick)(lanes[j % N], v);
             tops[j % N] = tops[j % N].max(bits(v));
@@ -320,7 +321,7 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Accumulate<'_, T, A, F> {
         for (i, sum) in self.sums.iter_mut().enumerate() {
             let mut total = *sum;
             for r in 0..R {
-                // SAFETY: the caller gives as many elements in each of these rows as there are sums.
+                // SAFETY: `accumulate`'s `# Safety` gives element i < `sums.len()` of row `row` + r < `rows`.
                 total = (self.f)(total, unsafe { data.wrapping_add(r * self.stride + i).read() });
             }
             *sum = total;
@@ -347,7 +348,8 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Job for Accumulate<'_, T, A, F> {
 /// `sums[i] = f(sums[i], data[r · stride + i])` for each row r < rows in order.
 ///
 /// # Safety
-/// Each row holds as many initialised, aligned elements as there are sums.
+/// The `rows` rows, which start `stride` elements apart, each hold as many initialised, aligned elements as
+/// there are sums. The sums are not among them.
 pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
     sets: impl Sets,
     sums: &mut [A],
@@ -428,7 +430,7 @@ mod tests {
             let least = data.iter().copied().fold(f32::INFINITY, f32::min);
             let find = |data: &[f32], isa| {
                 let (at, n) = (data.as_ptr(), data.len());
-                // SAFETY: it holds n numbers.
+                // SAFETY: `data` is a slice of n numbers.
                 unsafe {
                     let max = fold_extreme(isa, at, n, f32::NEG_INFINITY, |a, v| if v > a { v } else { a });
                     (max, fold_extreme(isa, at, n, f32::INFINITY, |a, v| if v < a { v } else { a }))

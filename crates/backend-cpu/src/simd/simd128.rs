@@ -72,17 +72,18 @@ macro_rules! register {
 
             #[inline(always)]
             unsafe fn load(at: *const $number) -> $name {
-                // SAFETY: the caller's promise; loads need no alignment.
+                // SAFETY: `at` is readable for `WIDTH` numbers, by `# Safety`; loads need no alignment.
                 $name(unsafe { v128_load(at.cast()) })
             }
 
             #[inline(always)]
             unsafe fn load_first($at: *const $number, $n: usize) -> $name {
                 if $n == Self::WIDTH {
-                    // SAFETY: as above.
+                    // SAFETY: `at` is readable for n = `WIDTH` numbers, by `# Safety`.
                     return unsafe { Self::load($at) };
                 }
-                // SAFETY: the caller's promise: only the first n numbers are read.
+                // SAFETY: `at` is readable for `n` numbers, by `# Safety`; the loads read no others for
+                // 0 < n < `WIDTH`.
                 $name(unsafe { $load_first })
             }
 
@@ -91,7 +92,7 @@ macro_rules! register {
                 let mut all = self.0;
                 $(
                     if (from..n).contains(&$lane) {
-                        // SAFETY: the caller's promise for these numbers.
+                        // SAFETY: the lane is in `from..n`, which `# Safety` makes readable.
                         all = unsafe { $load_lane::<$lane>(all, at.wrapping_add($lane).cast()) };
                     }
                 )*
@@ -101,7 +102,7 @@ macro_rules! register {
             #[inline(always)]
             unsafe fn store_first(self, $to: *mut $number, $m: usize) {
                 let $v = self.0;
-                // SAFETY: the caller's promise.
+                // SAFETY: the address is writable for as many numbers as are stored, by `# Safety`.
                 unsafe {
                     if $m == Self::WIDTH {
                         v128_store($to.cast(), $v);
@@ -115,7 +116,7 @@ macro_rules! register {
             unsafe fn store_rest(self, to: *mut $number, from: usize, n: usize) {
                 $(
                     if (from..n).contains(&$lane) {
-                        // SAFETY: as above.
+                        // SAFETY: the lane is in `from..n`, which `# Safety` makes writable.
                         unsafe { $store_lane::<$lane>(self.0, to.wrapping_add($lane).cast()) };
                     }
                 )*
@@ -233,13 +234,13 @@ impl Integers for F32x4 {
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> v128 {
-        // SAFETY: the caller's promise; loads need no alignment.
+        // SAFETY: `at` is readable for `WIDTH` = 4 bytes, by `# Safety`; the load needs no alignment.
         u32x4_extend_low_u16x8(u16x8_extend_low_u8x16(unsafe { v128_load32_zero(at.cast()) }))
     }
 
     #[inline(always)]
     unsafe fn signed(at: *const u8) -> v128 {
-        // SAFETY: as above.
+        // SAFETY: `at` is readable for `WIDTH` = 4 bytes, by `# Safety`; the load needs no alignment.
         i32x4_extend_low_i16x8(i16x8_extend_low_i8x16(unsafe { v128_load32_zero(at.cast()) }))
     }
 

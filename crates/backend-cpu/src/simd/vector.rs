@@ -21,26 +21,26 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     /// self · b + c, rounded once if `FUSED`.
     fn fma<const FUSED: bool>(self, b: Self, c: Self) -> Self;
     /// # Safety
-    /// `at` is valid for reads of [`Vector::WIDTH`] numbers.
+    /// `at` is aligned and valid for reads of [`Vector::WIDTH`] numbers.
     unsafe fn load(at: *const Self::Number) -> Self;
     /// Loads the first `n` numbers; the rest is zero.
     ///
     /// # Safety
-    /// `at` is valid for reads of `n` numbers; `n` is from 1 to [`Vector::WIDTH`].
+    /// `at` is aligned and valid for reads of `n` numbers; `n` is from 1 to [`Vector::WIDTH`].
     unsafe fn load_first(at: *const Self::Number, n: usize) -> Self;
     /// Keeps these numbers before number `from`, and loads numbers `from` to `n` from `at`.
     ///
     /// # Safety
-    /// `at` is valid for reads of its numbers `from` to `n`; `from` < `n`, both from 0 to
+    /// `at` is aligned, and its numbers `from` to `n` are valid for reads; `from` < `n`, both from 0 to
     /// [`Vector::WIDTH`].
     unsafe fn load_rest(self, at: *const Self::Number, from: usize, n: usize) -> Self;
     /// # Safety
-    /// `at` is valid for writes of `n` numbers; `n` is from 1 to [`Vector::WIDTH`].
+    /// `at` is aligned and valid for writes of `n` numbers; `n` is from 1 to [`Vector::WIDTH`].
     unsafe fn store_first(self, at: *mut Self::Number, n: usize);
     /// Stores numbers `from` to `n`.
     ///
     /// # Safety
-    /// `at` is valid for writes of its numbers `from` to `n`; `from` < `n`, both from 0 to
+    /// `at` is aligned, and its numbers `from` to `n` are valid for writes; `from` < `n`, both from 0 to
     /// [`Vector::WIDTH`].
     unsafe fn store_rest(self, at: *mut Self::Number, from: usize, n: usize);
     /// The numbers at even positions of this register and the next, and those at odd positions.
@@ -148,32 +148,32 @@ macro_rules! float {
 
             #[inline(always)]
             unsafe fn load(at: *const $t) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: `at` is aligned and readable for `WIDTH` = 1 number, by `# Safety`.
                 unsafe { at.read() }
             }
 
             #[inline(always)]
             unsafe fn load_first(at: *const $t, _: usize) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: `at` is aligned and readable for `n` numbers, by `# Safety`, and n is 1.
                 unsafe { at.read() }
             }
 
             #[inline(always)]
             unsafe fn load_rest(self, at: *const $t, from: usize, _: usize) -> $t {
-                // SAFETY: the caller's promise.
+                // SAFETY: number `from` is readable, by `# Safety`, and this reads it if it is number 0.
                 if from == 0 { unsafe { at.read() } } else { self }
             }
 
             #[inline(always)]
             unsafe fn store_first(self, at: *mut $t, _: usize) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `at` is aligned and writable for `n` numbers, by `# Safety`, and n is 1.
                 unsafe { at.write(self) }
             }
 
             #[inline(always)]
             unsafe fn store_rest(self, at: *mut $t, from: usize, _: usize) {
                 if from == 0 {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `# Safety` makes number `from` writable, and `from` is 0.
                     unsafe { at.write(self) }
                 }
             }
@@ -239,8 +239,8 @@ mod x86 {
     use super::{Real, Vector};
     use crate::simd::isa::{self, Job};
 
-    // SAFETY of every block below: registers are only used inside their `run`, whose caller promises that
-    // the processor has the instructions.
+    // Every block below relies on the rule of [`Vector`]: a register is only used inside its own `run`, whose
+    // caller promises that the processor has the instruction set.
     macro_rules! register {
         (
             $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
@@ -260,7 +260,7 @@ mod x86 {
                     type Output = $name;
                     #[inline(always)]
                     fn $method(self, other: $name) -> $name {
-                        // SAFETY: see above.
+                        // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                         $name(unsafe { $instruction(self.0, other.0) })
                     }
                 }
@@ -273,53 +273,58 @@ mod x86 {
 
                 #[inline(always)]
                 fn splat(x: $number) -> $name {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     $name(unsafe { $splat(x) })
                 }
 
                 #[inline(always)]
                 fn fma<const FUSED: bool>(self, b: $name, c: $name) -> $name {
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     if FUSED { $name(unsafe { $fmadd(self.0, b.0, c.0) }) } else { self * b + c }
                 }
 
                 #[inline(always)]
                 unsafe fn load(at: *const $number) -> $name {
-                    // SAFETY: see above, and the caller's promise.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; `at`
+                    // is readable for `WIDTH` numbers, by `# Safety`.
                     $name(unsafe { $load(at) })
                 }
 
                 #[inline(always)]
                 unsafe fn load_first($at: *const $number, $n: usize) -> $name {
-                    // SAFETY: see above, and the caller's promise: only the first n elements are unmasked.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; only
+                    // the first n numbers are unmasked, and `# Safety` makes them readable.
                     $name(unsafe { $load_first })
                 }
 
                 #[inline(always)]
                 unsafe fn load_rest(self, $rest: *const $number, $from: usize, $end: usize) -> $name {
                     let $old = self.0;
-                    // SAFETY: as above; masked elements are not read.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; only
+                    // the numbers of the range are unmasked, and `# Safety` makes them readable.
                     $name(unsafe { $load_rest })
                 }
 
                 #[inline(always)]
                 unsafe fn store_first(self, $to: *mut $number, $m: usize) {
                     let $v = self.0;
-                    // SAFETY: as above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; only
+                    // the first numbers are unmasked, and `# Safety` makes them writable.
                     unsafe { $store_first }
                 }
 
                 #[inline(always)]
                 unsafe fn store_rest(self, $to: *mut $number, $start: usize, $m: usize) {
                     let $v = self.0;
-                    // SAFETY: as above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; only
+                    // the numbers of the range are unmasked, and `# Safety` makes them writable.
                     unsafe { $store_rest }
                 }
 
                 #[inline(always)]
                 fn unzip(self, next: $name) -> [$name; 2] {
                     let ($first, $second) = (self.0, next.0);
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     let [even, odd] = unsafe { $unzip };
                     [$name(even), $name(odd)]
                 }
@@ -327,7 +332,7 @@ mod x86 {
                 #[inline(always)]
                 fn zip(self, odd: $name) -> [$name; 2] {
                     let ($first, $second) = (self.0, odd.0);
-                    // SAFETY: see above.
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     let [first, second] = unsafe { $zip };
                     [$name(first), $name(second)]
                 }
@@ -335,14 +340,14 @@ mod x86 {
                 $(
                     #[inline(always)]
                     fn totals($eight: [$name; 8]) -> [$number; 8] {
-                        // SAFETY: see above.
+                        // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                         unsafe { $totals }
                     }
                 )?
 
                 #[inline(always)]
                 unsafe fn run<J: Job>(job: J) -> J::Output {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the processor has the instruction set that `$run` enables, by `# Safety`.
                     unsafe { $run(job) }
                 }
             }
@@ -365,10 +370,13 @@ mod x86 {
     static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
     /// A mask of the first `n` of eight 32-bit lanes.
+    ///
+    /// # Safety
+    /// `n` is at most 8, and the processor has AVX.
     #[inline(always)]
     unsafe fn window(n: usize) -> __m256i {
-        // SAFETY: eight elements from 8 − n on are in the array, because n is from 0 to 8; the caller has
-        // AVX.
+        // SAFETY: eight elements from 8 − n on are in the array of 16, because n ≤ 8, and AVX is there:
+        // both by `# Safety`.
         unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()) }
     }
 
@@ -392,7 +400,7 @@ mod x86 {
             };
         }
         let mut parts = [0.0; 16];
-        // SAFETY: the caller's promise; the array has room for the sums.
+        // SAFETY: the processor has AVX-512, by `# Safety`; the array has room for the 16 sums.
         unsafe {
             let ab = joined!(a, b, _mm512_shuffle_f32x4, FIRST, LAST);
             let cd = joined!(c, d, _mm512_shuffle_f32x4, FIRST, LAST);
@@ -498,19 +506,19 @@ mod x86 {
         #[inline(always)]
         fn at_least(self, bound: f32) -> F32x16 {
             // If one operand is NaN, these instructions return the second operand.
-            // SAFETY: see above.
+            // SAFETY: a register is only used inside its `run`, which asks for the instructions.
             F32x16(unsafe { _mm512_max_ps(_mm512_set1_ps(bound), self.0) })
         }
 
         #[inline(always)]
         fn at_most(self, bound: f32) -> F32x16 {
-            // SAFETY: see above.
+            // SAFETY: a register is only used inside its `run`, which asks for the instructions.
             F32x16(unsafe { _mm512_min_ps(_mm512_set1_ps(bound), self.0) })
         }
 
         #[inline(always)]
         fn times_two_to(self, k: F32x16, _: F32x16) -> F32x16 {
-            // SAFETY: see above.
+            // SAFETY: a register is only used inside its `run`, which asks for the instructions.
             F32x16(unsafe { _mm512_scalef_ps(self.0, k.0) })
         }
     }
@@ -530,7 +538,7 @@ impl<V: Real, F: Function> Job for Map<V, F> {
         let mut i = 0;
         while i < self.n {
             let n = (self.n - i).min(V::WIDTH);
-            // SAFETY: the caller gives `self.n` elements behind each pointer.
+            // SAFETY: `map`'s `# Safety` gives `self.n` numbers; n of them, at least one, are left.
             unsafe { self.f.of(V::load_first(self.x.add(i), n)).store_first(self.out.add(i), n) };
             i += V::WIDTH;
         }
@@ -543,7 +551,7 @@ impl<V: Real, F: Function> Job for Map<V, F> {
 /// `x` and `out` are valid for `n` elements; they are equal or do not overlap. The processor has the
 /// register's instruction set.
 pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: impl Function) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the processor has the instruction set, and the job's pointers have `n` numbers, by `# Safety`.
     unsafe { V::run(Map::<V, _> { x, out, n, f }) };
 }
 
@@ -569,7 +577,7 @@ mod tests {
             let unzipped = unsafe { V::load(numbers.as_ptr()).unzip(V::load(numbers[V::WIDTH..].as_ptr())) };
             let store = |[a, b]: [V; 2]| {
                 let mut out = vec![V::Number::default(); 2 * V::WIDTH];
-                // SAFETY: as above.
+                // SAFETY: `out` has room for `WIDTH` numbers of each register.
                 unsafe {
                     a.store_first(out.as_mut_ptr(), V::WIDTH);
                     b.store_first(out[V::WIDTH..].as_mut_ptr(), V::WIDTH);
@@ -598,7 +606,7 @@ mod tests {
                     let expected = |i: usize| if (from..n).contains(&i) { numbers[i] } else { zero };
                     let expected: Vec<V::Number> = (0..V::WIDTH).map(expected).collect();
                     let [mut loaded, mut stored] = [vec![zero; V::WIDTH], vec![zero; V::WIDTH]];
-                    // SAFETY: both sides have enough numbers.
+                    // SAFETY: the three vectors have `WIDTH` numbers each, and from < n ≤ `WIDTH`.
                     unsafe {
                         V::splat(zero)
                             .load_rest(numbers.as_ptr(), from, n)
@@ -618,7 +626,7 @@ mod tests {
         where
             V::Number: From<u8> + PartialEq + std::fmt::Debug + Default,
         {
-            // SAFETY: only called for instruction sets of this processor.
+            // SAFETY: `check` is only called with registers of instruction sets that this processor has.
             unsafe {
                 V::run(Unzipped::<V>(std::marker::PhantomData));
                 V::run(Parts::<V>(std::marker::PhantomData));

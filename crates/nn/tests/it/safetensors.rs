@@ -244,7 +244,9 @@ fn elements_go_between_file_and_tensor_without_a_copy() {
     save_safetensors(&path, &dict).unwrap();
     assert_eq!(allocations(), before);
     let read = load_safetensors(&path, &device).unwrap();
-    assert_eq!(allocations(), before + 2);
+    // Where files are mapped, the long one is pages of the file.
+    let allocated = allocations() - before;
+    assert!((1..=2).contains(&allocated), "{allocated}");
     for (name, tensor) in &dict {
         assert_eq!(read[name].read_bytes().unwrap(), tensor.read_bytes().unwrap(), "{name}");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tensor_core::{DType, Generator, Result, Tensor};
+use tensor_core::{DType, Generator, Result, Tensor, refuse_later};
 
 use super::{Row, all, one, sizes};
 use crate::{
@@ -26,7 +26,11 @@ fn generator(c: &Context<'_>) -> Result<Generator> {
     let seed = match (c.number("seed"), c.int("seed")) {
         (Ok(Some(seed)), _) => seed.to_bits(),
         (_, Ok(Some(seed))) => seed as u64,
-        _ => RUNS.fetch_add(1, Ordering::Relaxed),
+        _ => {
+            // A repeated run would draw the same numbers.
+            refuse_later("run", "choose another seed at each run");
+            RUNS.fetch_add(1, Ordering::Relaxed)
+        }
     };
     Ok(Generator::seed(seed, c.device()))
 }

@@ -13,6 +13,7 @@ mod export_rows;
 mod microsoft;
 mod models;
 mod quantized;
+mod repeated;
 mod rewrites;
 mod round_trip;
 mod runtime;

@@ -4,6 +4,7 @@
 mod averages;
 mod clip;
 mod common;
+mod compiled;
 mod eight_bit;
 mod lbfgs;
 mod masters;

@@ -102,6 +102,8 @@ mod third_party;
 // Gradients and training.
 #[path = "training/checkpoint.rs"]
 mod checkpoint;
+#[path = "training/compiled.rs"]
+mod compiled;
 #[path = "training/func.rs"]
 mod func;
 #[path = "training/gradients.rs"]

@@ -356,6 +356,15 @@ pub enum ErrorKind {
         message: String,
     },
 
+    /// Something that a function to be compiled does, and that a compiled function cannot repeat.
+    #[error("{op}: {message}")]
+    Capture {
+        /// The function called.
+        op: &'static str,
+        /// The problem, and what to do instead.
+        message: String,
+    },
+
     /// A state dict that does not fit its target, such as a module or an optimizer. The target is
     /// unchanged.
     #[error("{}", dict_message(missing, unexpected, mismatched))]

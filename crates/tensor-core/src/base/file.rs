@@ -1,8 +1,8 @@
 //! [`OpenFile`]: a file whose parts are read on demand; [`ReadBudget`]: the memory for what it holds. For the
 //! crates of file formats.
 //!
-//! It is read by position rather than mapped into memory: truncating a mapped file kills the process,
-//! while a failed read is an error (decision 31).
+//! It is read by position. On request, large tensors are its pages in memory (decision 69): opening them
+//! takes no copy, but a file that another program cuts off meanwhile ends the process.
 
 use std::{
     fs::{self, File, Metadata},
@@ -11,8 +11,11 @@ use std::{
     time::SystemTime,
 };
 
-use crate::base::error::{Error, ErrorKind, Result};
 pub use crate::base::write_file::{sweep, write_whole};
+use crate::base::{
+    error::{Error, ErrorKind, Result},
+    host_bytes::{HostBytes, Mapping},
+};
 
 /// An open file that must not change while it is in use.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub struct OpenFile {
     file: File,
     length: u64,
     modified: Option<SystemTime>,
+    mapping: Mapping,
 }
 
 impl OpenFile {
@@ -31,7 +35,7 @@ impl OpenFile {
     #[track_caller]
     pub fn new(path: &Path, file: File) -> Result<OpenFile> {
         let (length, modified) = length_and_time(&file).map_err(|error| unreadable(path, &error))?;
-        Ok(OpenFile { path: path.to_path_buf(), file, length, modified })
+        Ok(OpenFile { path: path.to_path_buf(), file, length, modified, mapping: Mapping::default() })
     }
 
     /// The path that it was opened at.
@@ -51,6 +55,12 @@ impl OpenFile {
     #[track_caller]
     pub fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<()> {
         read_at(&self.file, bytes, at).map_err(|error| unreadable(&self.path, &error))
+    }
+
+    /// The bytes from byte `at` on as pages of the file, for a buffer of their own. `None` for a few bytes,
+    /// for bytes that another buffer has, and where files are not mapped: read them.
+    pub fn lend(&self, at: u64, bytes: usize) -> Option<HostBytes> {
+        self.mapping.lend(&self.file, self.length, at, bytes)
     }
 
     /// Checks that the file has not changed since it was opened; call it after the last read, so that no
@@ -122,6 +132,14 @@ impl Content {
                 out.copy_from_slice(from);
                 Ok(())
             }
+        }
+    }
+
+    /// Pages of the file; see [`OpenFile::lend`].
+    pub fn lend(&self, at: u64, bytes: usize) -> Option<HostBytes> {
+        match self {
+            Content::File(file) => file.lend(at, bytes),
+            Content::Memory { .. } => None,
         }
     }
 

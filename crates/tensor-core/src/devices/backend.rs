@@ -4,7 +4,10 @@
 use std::{any::Any, fmt, future::Future, pin::Pin, time::Duration};
 
 use crate::{
-    base::error::{Error, Result},
+    base::{
+        error::{Error, Result},
+        host_bytes::HostBytes,
+    },
     elements::dtype::DType,
     kernels::{
         kernel::{Compiled, Kernel},
@@ -49,6 +52,15 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
         let mut bytes = vec![0; numel * dtype.size()];
         fill(0, &mut bytes)?;
         self.upload(dtype, &bytes)
+    }
+
+    /// A buffer whose memory is these bytes, such as pages of a file. The default, for devices with memory of
+    /// their own, is `None`: the bytes are uploaded then. So are those that are not aligned for the dtype.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    fn adopt(&self, _dtype: DType, _bytes: HostBytes) -> Result<Option<Storage>> {
+        Ok(None)
     }
 
     /// Reads `out.len()` bytes of elements, from element `start` on; waits for the kernels that write

@@ -97,6 +97,11 @@ impl ValueInfo {
         self.0.as_deref().and_then(|known| known.bounds)
     }
 
+    /// Whether the check of an index that the value depends on is not decided yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.ticket_list().iter().any(|ticket| ticket.is_open())
+    }
+
     /// The error of a ticket that has already failed, if one has.
     pub(crate) fn check(&self) -> Result<()> {
         let failed = self.ticket_list().iter().find(|ticket| ticket.is_failed());
@@ -109,10 +114,10 @@ impl ValueInfo {
     /// The error of the first bad index, or of the device.
     pub(crate) fn settle(&self, backend: &dyn Backend) -> Result<()> {
         self.check()?;
-        if self.ticket_list().iter().any(|ticket| ticket.is_open()) {
+        if self.is_open() {
             backend.settle()?;
         }
-        if self.ticket_list().iter().any(|ticket| ticket.is_open()) {
+        if self.is_open() {
             let message =
                 "the backend deferred the check of a launch's indices, and did not settle it".into();
             return Err(Error::new(ErrorKind::Backend { device: backend.info().name.clone(), message }));

@@ -196,8 +196,9 @@ fn asinh(x: Value<'_>) -> Value<'_> {
 }
 
 fn acosh(x: Value<'_>) -> Value<'_> {
+    // Two roots and not that of the product, which has no sign where it is large: below 1 there is no result.
     let t = x - 1.0;
-    x.gt(x.large()).choose(x.log() + LN_2, (t + (t * (t + 2.0)).sqrt()).log1p())
+    x.gt(x.large()).choose(x.log() + LN_2, (t + t.sqrt() * (t + 2.0).sqrt()).log1p())
 }
 
 /// Both differences are exact or nearly so: near ½ they cancel without a rounding error.

@@ -35,41 +35,104 @@ use crate::{
 /// A buffer, and what is known about its contents.
 pub(super) type Content = (Storage, ValueInfo);
 
-pub(crate) fn execute(
+/// The nodes and values that a plan runs on, by their positions in the order: those of an evaluation, or
+/// those of a call of a compiled function.
+pub(super) trait Bound {
+    /// The node: its operation, for errors and records.
+    fn node(&self, item: u32) -> &Arc<Node>;
+    /// The value that the node had before the run.
+    fn value(&self, item: u32) -> Option<&Value>;
+    /// Whether the buffer of a value must not be overwritten, although the plan would reuse it. `is_unsure`
+    /// holds after a launch whose indices the device has not checked yet.
+    fn is_shared(&self, item: u32, is_unsure: bool) -> bool;
+    /// A number of the node's operation.
+    fn scalar(&self, wanted: &ScalarRef) -> Scalar;
+    /// Gives the node its value.
+    fn attach(&self, item: u32, value: Value);
+}
+
+impl Bound for [Item] {
+    fn node(&self, item: u32) -> &Arc<Node> {
+        &self[item as usize].node
+    }
+
+    fn value(&self, item: u32) -> Option<&Value> {
+        self[item as usize].value.as_ref()
+    }
+
+    fn is_shared(&self, _: u32, _: bool) -> bool {
+        // The plan was made for these nodes.
+        false
+    }
+
+    fn scalar(&self, wanted: &ScalarRef) -> Scalar {
+        scalar(wanted, &self[wanted.item as usize].node.op)
+    }
+
+    /// Gives a node its value. One that only pending nodes hold counts towards the bytes at which these are
+    /// computed.
+    fn attach(&self, item: u32, value: Value) {
+        let item = &self[item as usize];
+        if item.elsewhere {
+            pending::note_bytes(value.storage.numel() * value.storage.dtype().size());
+        }
+        item.node.attach(value);
+    }
+}
+
+/// The state of a run.
+struct Run<'a, B: ?Sized> {
+    plan: &'a Plan,
+    bound: &'a B,
+    backend: &'a dyn Backend,
+    slots: Vec<Option<Content>>,
+    /// Slots whose buffers must not be overwritten.
+    shared: SmallVec<[u32; 2]>,
+    /// Slots whose buffers must not be overwritten once a launch's indices may turn out to be bad.
+    shared_if_unsure: SmallVec<[u32; 2]>,
+}
+
+pub(super) fn execute<B: Bound + ?Sized>(
     plan: &Plan,
-    items: &[Item],
+    bound: &B,
     backend: &dyn Backend,
     progress: Progress<'_>,
 ) -> Result<()> {
     prepare(plan, backend);
     let mut slots: Vec<Option<Content>> = Vec::with_capacity(plan.slots);
     slots.resize(plan.slots, None);
+    let (mut shared, mut shared_if_unsure) = (SmallVec::new(), SmallVec::new());
     for &(item, slot) in &plan.leaves {
-        slots[slot as usize] =
-            items[item as usize].value.as_ref().map(|v| (v.storage.clone(), v.facts.clone()));
+        slots[slot as usize] = bound.value(item).map(|v| (v.storage.clone(), v.facts.clone()));
+        if bound.is_shared(item, false) {
+            shared.push(slot);
+        } else if bound.is_shared(item, true) {
+            shared_if_unsure.push(slot);
+        }
     }
     for store in &plan.views {
         // The leaves have the first slots, in order.
-        let leaf = plan.leaves.get(store.slot as usize).map(|&(item, _)| &items[item as usize]);
-        let format = leaf.and_then(|leaf| leaf.value.as_ref()?.format.clone());
+        let leaf = plan.leaves.get(store.slot as usize).and_then(|&(item, _)| bound.value(item));
+        let format = leaf.and_then(|leaf| leaf.format.clone());
         if let Some((storage, facts)) = slots[store.slot as usize].clone() {
             let value = Value { storage, facts, view: store.view.clone(), format };
-            items[store.item as usize].node.attach(value);
+            bound.attach(store.item, value);
         }
     }
+    let mut run = Run { plan, bound, backend, slots, shared, shared_if_unsure };
     for (at, step) in plan.steps.iter().enumerate() {
-        if let Err(error) = run(plan, step, items, &mut slots, backend) {
+        if let Err(error) = run.step(step) {
             // Computed outputs that still exist are kept, so that another attempt resumes from here. A
             // buffer that the failing kernel was to overwrite may be partly overwritten.
             for output in &step.outputs {
                 if let Output::Reused { input } = *output {
-                    slots[step.inputs[input as usize] as usize] = None;
+                    run.slots[step.inputs[input as usize] as usize] = None;
                 }
             }
             for done in &plan.steps[..at] {
-                done.made.iter().for_each(|store| hand_over(items, &slots, store));
+                done.made.iter().for_each(|store| run.hand_over(store));
             }
-            return Err(blame(&items[step.origin as usize].node, error));
+            return Err(blame(bound.node(step.origin), error));
         }
         progress();
     }
@@ -129,13 +192,19 @@ fn tickets<'a>(
     Ok(tickets)
 }
 
-/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` describes the inputs;
-/// `gather` is as in [`tickets`].
+/// The inputs of a launch, with what is known about each, and its numbers.
+pub(super) struct LaunchInputs<'a> {
+    pub(super) inputs: &'a [Storage],
+    pub(super) facts: &'a [ValueInfo],
+    pub(super) scalars: &'a [Scalar],
+}
+
+/// Allocates a kernel's outputs and launches it on behalf of `node`. An input for which `is_shared` holds is
+/// not overwritten. `gather` is as in [`tickets`].
 pub(super) fn launch<'a>(
     step: &Step,
-    inputs: &[Storage],
-    facts: &[ValueInfo],
-    scalars: &[Scalar],
+    LaunchInputs { inputs, facts, scalars }: LaunchInputs<'_>,
+    is_shared: impl Fn(u32) -> bool,
     (node, gather): (&'a Node, impl Fn(usize) -> &'a Node),
     backend: &dyn Backend,
 ) -> Result<SmallVec<[Content; 2]>> {
@@ -144,9 +213,10 @@ pub(super) fn launch<'a>(
     let given = Given { facts, numels: &numels, scalars };
     let own = tickets(step, given, node, gather)?;
     let mut outputs: SmallVec<[Storage; 2]> = SmallVec::with_capacity(step.outputs.len());
-    for output in &step.outputs {
+    for (output, made) in step.outputs.iter().zip(&kernel.outputs) {
         outputs.push(match *output {
             Output::Fresh { dtype, numel } => backend.allocate(dtype, numel)?,
+            Output::Reused { input } if is_shared(input) => backend.allocate(made.dtype, made.stored())?,
             Output::Reused { input } => inputs[input as usize].clone(),
         });
     }
@@ -186,79 +256,70 @@ pub(super) fn launch<'a>(
     Ok(made)
 }
 
-fn run(
-    plan: &Plan,
-    step: &Step,
-    items: &[Item],
-    slots: &mut [Option<Content>],
-    backend: &dyn Backend,
-) -> Result<()> {
-    let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
-    let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::with_capacity(step.inputs.len());
-    for &slot in &step.inputs {
-        if let Some((storage, known)) = &slots[slot as usize] {
-            inputs.push(storage.clone());
-            facts.push(known.clone());
+impl<B: Bound + ?Sized> Run<'_, B> {
+    fn step(&mut self, step: &Step) -> Result<()> {
+        let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
+        let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::with_capacity(step.inputs.len());
+        for &slot in &step.inputs {
+            if let Some((storage, known)) = &self.slots[slot as usize] {
+                inputs.push(storage.clone());
+                facts.push(known.clone());
+            }
+        }
+        debug_assert_eq!(inputs.len(), step.inputs.len());
+        let scalars: SmallVec<[Scalar; 4]> = step.scalars.iter().map(|s| self.bound.scalar(s)).collect();
+        let node = self.bound.node(step.origin);
+        let gather = |operand: usize| {
+            let found = step.gathers.iter().find(|(of, _)| usize::from(*of) == operand);
+            found.map_or(&**node, |&(_, item)| &**self.bound.node(item))
+        };
+        let is_shared = |input: u32| self.shared.contains(&step.inputs[input as usize]);
+        let given = LaunchInputs { inputs: &inputs, facts: &facts, scalars: &scalars };
+        let outputs = launch(step, given, is_shared, (node, gather), self.backend)?;
+        memory_log::look_at_peak(&node.device, || self.held(step, &outputs));
+        if !self.shared_if_unsure.is_empty() && outputs.iter().any(|(_, facts)| facts.is_open()) {
+            self.shared.append(&mut self.shared_if_unsure);
+        }
+        drop(inputs);
+        for &slot in &step.last_uses {
+            self.slots[slot as usize] = None;
+        }
+        for (target, (storage, facts)) in step.targets.iter().zip(outputs) {
+            match target {
+                Target::Slot(slot) => self.slots[*slot as usize] = Some((storage, facts)),
+                Target::Node { item, view } => {
+                    self.bound.attach(*item, Value { storage, facts, view: view.clone(), format: None });
+                }
+            }
+        }
+        step.stores.iter().for_each(|store| self.hand_over(store));
+        for &slot in &step.unread {
+            self.slots[slot as usize] = None;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, store: &Store) {
+        if let Some((storage, facts)) = self.slots[store.slot as usize].clone() {
+            self.bound.attach(store.item, Value { storage, facts, view: store.view.clone(), format: None });
         }
     }
-    debug_assert_eq!(inputs.len(), step.inputs.len());
-    let scalars: SmallVec<[Scalar; 4]> =
-        step.scalars.iter().map(|s| scalar(s, &items[s.item as usize].node.op)).collect();
-    let node = &items[step.origin as usize].node;
-    let gather = |operand: usize| {
-        let found = step.gathers.iter().find(|(of, _)| usize::from(*of) == operand);
-        found.map_or(&**node, |&(_, item)| &*items[item as usize].node)
-    };
-    let outputs = launch(step, &inputs, &facts, &scalars, (node, gather), backend)?;
-    memory_log::look_at_peak(&node.device, || {
-        let held = |slot: u32| slots[slot as usize].as_ref().map(|(storage, _)| storage.clone());
-        let before = plan.steps.iter().flat_map(|step| &step.made);
-        let before = before.filter_map(|store| Some((&items[store.item as usize].node, held(store.slot)?)));
+
+    /// The buffers that the run holds after a step, each with the node that it is the value of.
+    fn held(&self, step: &Step, outputs: &[Content]) -> Vec<(&Arc<Node>, Storage)> {
+        let held = |slot: u32| self.slots[slot as usize].as_ref().map(|(storage, _)| storage.clone());
+        let before = self.plan.steps.iter().flat_map(|step| &step.made);
+        let before = before.filter_map(|store| Some((self.bound.node(store.item), held(store.slot)?)));
         let item = |target: &Target| match *target {
             Target::Slot(slot) => {
                 step.made.iter().find(|made| made.slot == slot).map_or(step.origin, |m| m.item)
             }
             Target::Node { item, .. } => item,
         };
-        let made = step.targets.iter().zip(&outputs);
-        let made = made.map(|(target, (storage, _))| (&items[item(target) as usize].node, storage.clone()));
+        let made = step.targets.iter().zip(outputs);
+        let made = made.map(|(target, (storage, _))| (self.bound.node(item(target)), storage.clone()));
         before.chain(made).collect()
-    });
-    drop(inputs);
-    for &slot in &step.last_uses {
-        slots[slot as usize] = None;
     }
-    for (target, (storage, facts)) in step.targets.iter().zip(outputs) {
-        match target {
-            Target::Slot(slot) => slots[*slot as usize] = Some((storage, facts)),
-            Target::Node { item, view } => {
-                let value = Value { storage, facts, view: view.clone(), format: None };
-                attach(&items[*item as usize], value);
-            }
-        }
-    }
-    step.stores.iter().for_each(|store| hand_over(items, slots, store));
-    for &slot in &step.unread {
-        slots[slot as usize] = None;
-    }
-    Ok(())
-}
-
-fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
-    if let Some((storage, facts)) = &slots[store.slot as usize] {
-        let (storage, facts, view) = (storage.clone(), facts.clone(), store.view.clone());
-        let value = Value { storage, facts, view, format: None };
-        attach(&items[store.item as usize], value);
-    }
-}
-
-/// Gives a node its value. One that only pending nodes hold counts towards the bytes at which these are
-/// computed.
-fn attach(item: &Item, value: Value) {
-    if item.elsewhere {
-        pending::note_bytes(value.storage.numel() * value.storage.dtype().size());
-    }
-    item.node.attach(value);
 }
 
 /// The scalar in a node's operation.

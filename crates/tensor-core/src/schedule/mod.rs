@@ -4,12 +4,14 @@
 //! and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the kernels,
 //! and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds the pending
 //! work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices.
+//! `capture` notes the effects of a function that is compiled, and `replay` runs it.
 //! `explain` reports what would run. `watch` times launches.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 
 mod bounds;
 mod cache;
+pub(crate) mod capture;
 mod collect;
 mod execute;
 pub(crate) mod explain;
@@ -18,6 +20,7 @@ mod kernels;
 pub(crate) mod pending;
 pub(crate) mod plan;
 mod recompute;
+pub(crate) mod replay;
 mod single;
 mod transfer;
 pub(crate) mod watch;
@@ -37,7 +40,7 @@ use crate::{
         sync::lock,
     },
     devices::device::Device,
-    graph::node::Node,
+    graph::node::{Node, Value},
 };
 
 /// Plans by the form of their graph, for one device.
@@ -106,6 +109,16 @@ pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
     }
 }
 
+/// The value of a node, which is computed if necessary.
+pub(crate) fn computed(node: &Arc<Node>) -> Result<Value> {
+    loop {
+        if let Some(value) = &lock(&node.state).value {
+            return Ok(value.clone());
+        }
+        evaluate_one(node)?;
+    }
+}
+
 /// Computes the values of `targets`, and of the held nodes among their inputs.
 ///
 /// # Errors
@@ -118,6 +131,10 @@ pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
 /// [`evaluate`] with a progress callback. The kernels that a target needs come before those that only
 /// later targets need.
 pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) -> Result<()> {
+    if capture::is_capturing() {
+        // The whole function is planned at its end.
+        return Ok(());
+    }
     let mut result = Ok(());
     for here in by_device(targets) {
         let own = match compute(&here, progress) {
@@ -132,6 +149,9 @@ pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) 
 
 /// [`evaluate`], if it needs no new memory on any device; otherwise returns false and computes nothing.
 pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
+    if capture::is_capturing() {
+        return Ok(true);
+    }
     let groups = by_device(targets);
     // A single device is checked in the same step as it runs.
     if groups.len() > 1 {

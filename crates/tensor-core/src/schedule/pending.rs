@@ -115,6 +115,15 @@ pub(super) fn forget_last(node: &Arc<Node>) {
     });
 }
 
+/// A pending node of this thread that a user holds, and for which `wanted` holds.
+pub(super) fn find(wanted: impl Fn(&Node) -> bool) -> Option<Arc<Node>> {
+    PENDING.with_borrow(|pending| {
+        let alive = pending.nodes.iter().filter_map(Weak::upgrade);
+        // A node that another thread drops meanwhile is dropped by the caller.
+        alive.into_iter().find(|node| node.held() && !node.has_value() && wanted(node))
+    })
+}
+
 /// Counts the bytes of a new buffer that pending nodes may come to hold.
 pub(crate) fn note_bytes(bytes: usize) {
     PENDING.with_borrow_mut(|pending| {
@@ -126,6 +135,9 @@ pub(crate) fn note_bytes(bytes: usize) {
 
 /// Computes every pending node that this thread built and that a user still holds.
 pub(crate) fn flush() -> Result<()> {
+    if super::capture::is_capturing() {
+        return Ok(());
+    }
     let nodes = PENDING.with_borrow_mut(|pending| {
         pending.bytes = 0;
         pending.found = 0;

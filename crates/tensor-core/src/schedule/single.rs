@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     cache::{Cache, Limit},
     collect::{Item, write_layout, write_op},
-    execute::{Content, launch, scalar},
+    execute::{Content, LaunchInputs, launch, scalar},
     failure::blame,
     pending,
     plan::{Output, Plan, Target},
@@ -145,7 +145,8 @@ impl Singles {
                 None => scalar(wanted, &node.op),
             })
             .collect();
-        Outcome::Done(match launch(step, &inputs, &facts, &scalars, (node, |_| &**node), backend) {
+        let given = LaunchInputs { inputs: &inputs, facts: &facts, scalars: &scalars };
+        Outcome::Done(match launch(step, given, |_| false, (node, |_| &**node), backend) {
             Ok(mut outputs) => {
                 memory_log::look_at_peak(&node.device, || {
                     outputs.iter().map(|(storage, _)| (node, storage.clone())).collect()

@@ -6,13 +6,17 @@ use super::Tensor;
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        file::Content,
         shape::Shape,
         sync::lock,
     },
     devices::device::Device,
     elements::dtype::DType,
     graph::{facts::ValueInfo, node::Value, op::Op},
-    kernels::blocks::{BlockFormat, WeightFormat},
+    kernels::{
+        blocks::{BlockFormat, WeightFormat},
+        storage::Storage,
+    },
 };
 
 impl Tensor {
@@ -109,30 +113,53 @@ impl Tensor {
         bytes: &[u8],
         device: &Device,
     ) -> Result<Tensor> {
-        let shape = shape.clone().checked(op)?;
-        if !dtype.is_float() {
-            let message =
-                format!("blocks of {format} are numbers of a float dtype, such as f32, not {dtype}");
-            return Err(Error::invalid(op, message));
-        }
-        if !device.supports(dtype) {
-            return Err(Error::new(ErrorKind::Unsupported {
-                op,
-                device: device.name().into(),
-                dtype,
-                hint: "take DType::F32".into(),
-            }));
-        }
-        let wanted = format.bytes(&shape)?;
+        let wanted = of_blocks_checked(op, &*format, shape, dtype, device)?;
         if bytes.len() != wanted {
             let message =
                 format!("shape {shape} in blocks of {format} takes {wanted} bytes, not {}", bytes.len());
             return Err(Error::invalid(op, message));
         }
-        format.check(&shape, bytes)?;
+        format.check(shape, bytes)?;
         let storage = device.backend().upload(DType::U8, bytes)?;
+        Ok(Tensor::in_blocks(format, shape, dtype, storage, device))
+    }
+
+    /// [`Tensor::of_blocks`] with the bytes of a file from byte `at` on, as [`Tensor::from_content`] takes
+    /// them.
+    ///
+    /// # Errors
+    /// The errors of reading, and of [`Tensor::of_blocks`].
+    #[doc(hidden)] // for readers of file formats
+    #[track_caller]
+    pub fn of_blocks_in(
+        op: &'static str,
+        format: Arc<dyn BlockFormat>,
+        shape: &Shape,
+        dtype: DType,
+        (content, at): (&Content, u64),
+        device: &Device,
+    ) -> Result<Tensor> {
+        let wanted = of_blocks_checked(op, &*format, shape, dtype, device)?;
+        if let Some(bytes) = content.lend(at, wanted) {
+            format.check(shape, bytes.as_slice())?;
+            if let Some(storage) = device.backend().adopt(DType::U8, bytes)? {
+                return Ok(Tensor::in_blocks(format, shape, dtype, storage, device));
+            }
+        }
+        let mut bytes = vec![0; wanted];
+        content.read_at(&mut bytes, at)?;
+        Tensor::of_blocks(op, format, shape, dtype, &bytes, device)
+    }
+
+    fn in_blocks(
+        format: Arc<dyn BlockFormat>,
+        shape: &Shape,
+        dtype: DType,
+        storage: Storage,
+        device: &Device,
+    ) -> Tensor {
         let value = Value { storage, facts: ValueInfo::default(), view: None, format: Some(format) };
-        Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
+        Tensor::ready(Op::Leaf, shape.clone(), dtype, device.clone(), value)
     }
 
     /// The block format of this tensor, or of the tensor that it is a view of; `None` for an ordinary
@@ -211,4 +238,29 @@ impl Tensor {
         }
         Tensor::of_blocks(op, format, self.shape(), dtype, &self.block_bytes()?, device).map(Some)
     }
+}
+
+/// The number of bytes of a tensor in blocks, if there can be such a tensor.
+#[track_caller]
+fn of_blocks_checked(
+    op: &'static str,
+    format: &dyn BlockFormat,
+    shape: &Shape,
+    dtype: DType,
+    device: &Device,
+) -> Result<usize> {
+    let shape = shape.clone().checked(op)?;
+    if !dtype.is_float() {
+        let message = format!("blocks of {format} are numbers of a float dtype, such as f32, not {dtype}");
+        return Err(Error::invalid(op, message));
+    }
+    if !device.supports(dtype) {
+        return Err(Error::new(ErrorKind::Unsupported {
+            op,
+            device: device.name().into(),
+            dtype,
+            hint: "take DType::F32".into(),
+        }));
+    }
+    format.bytes(&shape)
 }

@@ -22,7 +22,10 @@ use crate::{
         op::Op,
         trace,
     },
-    schedule::pending,
+    schedule::{
+        capture::{self, GradientUse, is_capturing},
+        pending,
+    },
 };
 
 impl Tensor {
@@ -117,6 +120,7 @@ impl Tensor {
                 ),
             }));
         }
+        capture::note_assigned(&self.0, || lock(&variable.current).clone());
         let next = cell_value(&value.node(), variable.requires_grad.load(Ordering::Relaxed));
         let _ = next.0.leaf.set(Arc::downgrade(&self.0));
         let old = std::mem::replace(&mut *lock(&variable.current), next);
@@ -176,12 +180,18 @@ impl Tensor {
     /// The gradient accumulated in this leaf so far, if there is one.
     #[must_use]
     pub fn grad(&self) -> Option<Tensor> {
-        self.0.variable().and_then(|variable| lock(&variable.grad).clone())
+        self.0.variable().and_then(|variable| {
+            let before = || lock(&variable.grad).clone();
+            capture::note_gradient(&self.0, before, GradientUse::Read);
+            lock(&variable.grad).clone()
+        })
     }
 
     /// Replaces the gradient of this leaf; `None` clears it. Does nothing for a tensor that is not a cell.
     pub fn set_grad(&self, grad: Option<Tensor>) {
         if let Some(variable) = self.0.variable() {
+            let before = || lock(&variable.grad).clone();
+            capture::note_gradient(&self.0, before, GradientUse::Replaced);
             let old = std::mem::replace(&mut *lock(&variable.grad), grad);
             drop(old);
         }
@@ -193,6 +203,7 @@ impl Tensor {
     #[doc(hidden)]
     pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
         let Some(variable) = self.0.variable() else { return true };
+        capture::note_gradient(&self.0, || lock(&variable.grad).clone(), GradientUse::Changed);
         let mut slot = lock(&variable.grad);
         if slot.as_ref().map(Tensor::id) != seen.map(Tensor::id) {
             return false;
@@ -312,7 +323,8 @@ impl WeakTensor {
 /// alias.
 #[track_caller]
 fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
-    let value = lock(&node.state).value.clone();
+    // In a function that is being compiled the value is a leaf, which later calls replace.
+    let value = if is_capturing() { None } else { lock(&node.state).value.clone() };
     let waits = value.is_none();
     let (op, inputs) = match waits {
         false => (Op::Leaf, Inputs::new()),

@@ -15,6 +15,7 @@ mod reading;
 mod recording;
 mod reduction;
 mod shape;
+mod tree;
 
 use std::{
     cell::Cell,
@@ -34,6 +35,7 @@ pub use recording::{Recorder, Recording};
 pub use reduction::histogram::{Bins, HistogramOptions};
 pub use reduction::quantile::Interpolation;
 pub use shape::combine::MeshIndexing;
+pub use tree::TensorTree;
 
 use crate::{
     base::{
@@ -50,7 +52,10 @@ use crate::{
         node::{Extra, Inputs, Node, Tuple, Value},
         op::{CustomOp, Op},
     },
-    schedule,
+    schedule::{
+        self,
+        capture::{is_capturing, refuse_in_capture},
+    },
 };
 
 impl Tensor {
@@ -240,18 +245,18 @@ pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
 }
 
 /// The value of a node, which is computed if necessary.
+#[track_caller]
 fn node_value(node: &Arc<Node>) -> Result<Value> {
-    loop {
-        if let Some(value) = &lock(&node.state).value {
-            return Ok(value.clone());
-        }
-        schedule::evaluate_one(node)?;
-    }
+    refuse_in_capture("compile", "read a value")?;
+    schedule::computed(node)
 }
 
 /// Computes a node's value if necessary, and waits until its index checks have passed, where a thread can
 /// wait.
 fn settle(node: &Arc<Node>) -> Result<()> {
+    if is_capturing() {
+        return Ok(());
+    }
     loop {
         let facts = lock(&node.state).value.as_ref().map(|value| value.facts.clone());
         match facts {

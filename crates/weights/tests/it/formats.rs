@@ -76,5 +76,9 @@ fn elements_go_straight_to_the_tensor() {
     let file = open("crepe_tiny.pth");
     let before = device.memory().allocations;
     let dict = file.state_dict(&device).unwrap();
-    assert_eq!(device.memory().allocations, before + dict.len() as u64);
+    // Large ones are pages of the file.
+    let is_large = |tensor: &Tensor| tensor.numel() * tensor.dtype().size() >= 1 << 16;
+    let pages = if cfg!(unix) { dict.values().filter(|tensor| is_large(tensor)).count() } else { 0 };
+    assert!(pages > 0 || !cfg!(unix));
+    assert_eq!(device.memory().allocations, before + (dict.len() - pages) as u64);
 }

@@ -10,6 +10,7 @@ mod hostile;
 mod hub;
 mod hub_download;
 mod loading;
+mod mapped;
 mod packages;
 mod shards;
 mod torch;

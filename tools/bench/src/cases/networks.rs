@@ -6,6 +6,7 @@ use std::{cell::RefCell, rc::Rc};
 use taper::{
     DType, Device, Generator, Stateful, Tensor, autocast,
     autograd::grad,
+    compile,
     nn::{DataParallel, Layer, Module, cross_entropy},
     optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig},
     prelude::{TensorGrad, no_grad},
@@ -39,6 +40,8 @@ struct Training {
     drops: bool,
     /// The half type of the forward pass, by autocast.
     half: Option<DType>,
+    /// Whether the step is compiled.
+    is_compiled: bool,
 }
 
 /// How a parameter moves, in plain f64.
@@ -63,6 +66,7 @@ pub(super) fn more() -> Vec<Case> {
         tokens: None,
         drops: true,
         half: None,
+        is_compiled: false,
     };
     let resnet = Training {
         build: |rng| Ok(Box::new(resnet20(rng)?)),
@@ -75,6 +79,7 @@ pub(super) fn more() -> Vec<Case> {
         tokens: None,
         drops: false,
         half: None,
+        is_compiled: false,
     };
     let gpt = Training {
         build: |rng| Ok(Box::new(Gpt::new(GptConfig::default(), rng)?)),
@@ -91,11 +96,15 @@ pub(super) fn more() -> Vec<Case> {
         tokens: Some(8),
         drops: false,
         half: None,
+        is_compiled: false,
     };
     vec![
         mnist.case("mnist_cnn_step_64"),
         resnet.case("resnet20_step_32"),
         gpt.case("gpt_step_8x128"),
+        Training { is_compiled: true, ..mnist }.case("mnist_cnn_step_64_compiled"),
+        Training { is_compiled: true, ..resnet }.case("resnet20_step_32_compiled"),
+        Training { is_compiled: true, ..gpt }.case("gpt_step_8x128_compiled"),
         mnist.in_half("mnist_cnn_step_64_autocast_bf16", DType::BF16),
         mnist.in_half("mnist_cnn_step_64_autocast_f16", DType::F16),
         resnet.in_half("resnet20_step_32_autocast_f16", DType::F16),
@@ -129,7 +138,7 @@ impl Training {
         let parameters = net.parameters();
         let optimizer = Rc::new(RefCell::new((self.optimizer)(parameters.clone())));
         let (shared, stepping, x, y) = (net.clone(), optimizer.clone(), x.clone(), y.clone());
-        let call = move || {
+        let step = move |(x, y): (Tensor, Tensor)| {
             let mut optimizer = stepping.borrow_mut();
             optimizer.zero_grad();
             let loss = match self.half {
@@ -138,8 +147,19 @@ impl Training {
             };
             loss.backward()?;
             optimizer.step()?;
+            Ok(loss.detach())
+        };
+        let mut step: Box<dyn FnMut((Tensor, Tensor)) -> taper::Result<Tensor>> = match self.is_compiled {
+            true => {
+                let compiled = compile(step);
+                Box::new(move |batch| compiled.call(batch))
+            }
+            false => Box::new(step),
+        };
+        let call = move || {
+            let loss = step((x.clone(), y.clone()))?;
             loss.eval()?;
-            Ok([loss.detach()].into_iter().chain(parameters.iter().map(Tensor::detach)).collect())
+            Ok([loss].into_iter().chain(parameters.iter().map(Tensor::detach)).collect())
         };
         Ok(Started { net, optimizer, call: Box::new(call) })
     }

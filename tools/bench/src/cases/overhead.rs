@@ -7,7 +7,7 @@ use std::{
 };
 
 use taper::{
-    Error, Tensor, eval_pending,
+    Error, Tensor, compile, eval_pending,
     nn::{Linear, Module, Sequential, Tanh, cross_entropy},
     optim::{Optimizer, Sgd, SgdConfig},
     prelude::TensorGrad,
@@ -28,8 +28,9 @@ pub(super) fn listed() -> Vec<Case> {
         batch(),
         chain_forward(),
         chain_backward(),
-        changing_shapes("train_step_new_shape", true),
-        changing_shapes("train_step_same_shape", false),
+        steps("train_step_new_shape", Steps::NewShapes),
+        steps("train_step_same_shape", Steps::SameShape),
+        steps("train_step_compiled", Steps::Compiled),
     ]
 }
 
@@ -149,15 +150,26 @@ fn chain_backward() -> Case {
     .max_reps(200)
 }
 
-/// Training steps of a two-layer network, 8 to 16 to 4, on inputs of shape `[a, b, c, 8]`: either of 10,648
-/// shapes, none of which repeats before all others have been used, or of one shape. The difference between
-/// the two is the time of planning. The learning rate is 0, so that the last step can be checked.
-fn changing_shapes(name: &str, new: bool) -> Case {
+/// The steps of [`steps`].
+#[derive(Clone, Copy, PartialEq)]
+enum Steps {
+    /// Inputs of 10,648 shapes, none of which repeats before all others have been used.
+    NewShapes,
+    /// Inputs of one shape. The difference from the first is the time of planning.
+    SameShape,
+    /// The same, compiled. The difference is the time to build the graph and to find its plan.
+    Compiled,
+}
+
+/// Training steps of a two-layer network, 8 to 16 to 4, on inputs of shape `[a, b, c, 8]`. The learning rate
+/// is 0, so that the last step can be checked.
+fn steps(name: &str, kind: Steps) -> Case {
     const SIDE: usize = 22;
     const STEPS: usize = 1000;
     const WIDTHS: [usize; 3] = [8, 16, 4];
     let shape = move |step: usize| {
         // All of a run's shapes have about as many elements as the one: far numbers follow each other.
+        let new = kind == Steps::NewShapes;
         let at = if new { step * 4_637 % SIDE.pow(3) } else { 0 };
         let sizes = [at % SIDE + 1, at / SIDE % SIDE + 1, at / SIDE.pow(2) + 1];
         if new { sizes } else { [11, 11, 11] }
@@ -175,6 +187,21 @@ fn changing_shapes(name: &str, new: bool) -> Case {
         let mut sgd = Sgd::new(parameters.clone(), SgdConfig { lr: 0.0, ..Default::default() });
         let taken = Rc::new(RefCell::new(0));
         let (images, labels, last) = (x.clone(), y.clone(), taken.clone());
+        let step = move |(x, y): (Tensor, Tensor)| {
+            let logits = net.forward(&x)?.reshape([y.numel(), classes])?;
+            sgd.zero_grad();
+            let loss = cross_entropy(&logits, &y)?;
+            loss.backward()?;
+            sgd.step()?;
+            Ok(loss.detach())
+        };
+        let mut step: Box<dyn FnMut((Tensor, Tensor)) -> taper::Result<Tensor>> = match kind {
+            Steps::Compiled => {
+                let compiled = compile(step);
+                Box::new(move |batch| compiled.call(batch))
+            }
+            Steps::NewShapes | Steps::SameShape => Box::new(step),
+        };
         let call = move || {
             let mut loss = None;
             for _ in 0..STEPS {
@@ -182,13 +209,9 @@ fn changing_shapes(name: &str, new: bool) -> Case {
                 *taken.borrow_mut() += 1;
                 let rows = a * b * c;
                 let x = images.narrow(0, 0, rows)?.reshape([a, b, c, width])?;
-                let logits = net.forward(&x)?.reshape([rows, classes])?;
-                sgd.zero_grad();
-                let step = cross_entropy(&logits, &labels.narrow(0, 0, rows)?)?;
-                step.backward()?;
-                sgd.step()?;
-                step.eval()?;
-                loss = Some(step.detach());
+                let made = step((x, labels.narrow(0, 0, rows)?))?;
+                made.eval()?;
+                loss = Some(made);
             }
             Ok(loss.into_iter().collect())
         };

@@ -76,6 +76,7 @@ pub(super) fn rows() -> Vec<Row> {
         unary("cosh", "torch.cosh(x)", Tensor::cosh).of(Numbers),
         unary("asinh", "torch.asinh(x)", Tensor::asinh).of(Numbers),
         unary("acosh", "torch.acosh(x)", Tensor::acosh).over(1.3, 4.0),
+        one("acosh", "", Tensor::acosh).shapes([&[4]]).exactly(0, &[-1e20, -1e6, 0.5, 1.0]).order(0),
         unary("atanh", "torch.atanh(x)", Tensor::atanh).over(-0.9, 0.9),
         unary("exp2", "torch.exp2(x)", Tensor::exp2).of(Numbers),
         unary("sinc", "torch.sinc(x)", Tensor::sinc),

@@ -28,14 +28,16 @@ pub(crate) trait Accumulator: Copy + Send + Sync {
     /// Folds a block of the compute dtype.
     ///
     /// # Safety
-    /// `data` holds `n` elements of the dtype's compute dtype.
+    /// `data` is aligned and holds `n` initialised elements of the dtype's compute dtype. For an f64,
+    /// `dtype` is a float.
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> Self;
     /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` if that has the
     /// precision of the dtype. [`Accumulator::open`] empties `narrow`, and [`Accumulator::close`] joins it
     /// to `sums`.
     ///
     /// # Safety
-    /// Each row holds as many elements of the dtype's compute dtype as there are sums.
+    /// Each row is aligned and holds as many initialised elements of the dtype's compute dtype as there are
+    /// sums. For f64 sums, `dtype` is a float.
     unsafe fn accumulate(
         isa: Isa,
         op: ReduceOp,
@@ -47,7 +49,7 @@ pub(crate) trait Accumulator: Copy + Send + Sync {
     fn open(op: ReduceOp, dtype: DType, narrow: &mut [f32]);
     fn close(isa: Isa, op: ReduceOp, dtype: DType, sums: &mut [Self], narrow: &[f32]);
     /// # Safety
-    /// `out` has room for `all.len()` elements of `dtype`.
+    /// `out` is of `dtype` and has room for `all.len()` elements.
     unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[Self], out: Memory);
 }
 
@@ -100,7 +102,8 @@ impl Accumulator for f64 {
         macro_rules! go {
             ($t:ty, $sets:expr) => {{
                 let data = data.cast::<$t>();
-                // SAFETY: the caller's promise.
+                // SAFETY: `data` holds `n` elements by `# Safety`; `go!` gets the compute dtype of a float,
+                // f64 for F64 and f32 for the others.
                 unsafe {
                     match op {
                         ReduceOp::Prod => {
@@ -126,7 +129,7 @@ impl Accumulator for f64 {
         if dtype != DType::F64 && n >= NAN_SEARCH_MIN_ELEMENTS && matches!(op, ReduceOp::Max | ReduceOp::Min)
         {
             let data = data.cast();
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` holds `n` elements by `# Safety`, and all floats but F64 are computed in f32.
             return f64::from(unsafe {
                 if op == ReduceOp::Max {
                     fold_extreme(isa, data, n, f32::NEG_INFINITY, |a, v| if v > a { v } else { a })
@@ -136,7 +139,7 @@ impl Accumulator for f64 {
             });
         }
         if op == ReduceOp::Mean && dtype != DType::F64 {
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` holds `n` elements by `# Safety`, and all floats but F64 are computed in f32.
             return unsafe {
                 fold(isa, isa, data.cast::<f32>(), n, 0.0f64, |a, v| a + f64::from(v), |a, b| a + b)
             };
@@ -155,7 +158,8 @@ impl Accumulator for f64 {
         macro_rules! go {
             ($sets:expr, $t:ty, $to:expr, $f:expr) => {{
                 let data = rows.data.cast::<$t>();
-                // SAFETY: the caller's promise.
+                // SAFETY: by `# Safety` each row holds `sums.len()` elements, the length of `narrow` too;
+                // `$t` is the compute dtype, f64 for F64, else f32.
                 unsafe { accumulate($sets, $to, data, rows.stride, rows.count, $f) }
             }};
         }
@@ -191,7 +195,7 @@ impl Accumulator for f64 {
         }
         let few = isa.narrow();
         let (n, sums, narrow) = (sums.len().min(narrow.len()), sums.as_mut_ptr(), narrow.as_ptr());
-        // SAFETY: both hold n elements.
+        // SAFETY: both slices have at least n elements.
         unsafe {
             match op {
                 ReduceOp::Max => {
@@ -213,7 +217,7 @@ impl Accumulator for f64 {
         // Narrow types are rounded by way of f32, as a cast of a result held in f32 would be.
         let held = |v: f64| if dtype.is_narrow() { f64::from(v as f32) } else { v };
         with_element!(dtype, T => for (i, &v) in all.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: i < `all.len()`, and `out` has room for that many elements of `dtype` by `# Safety`.
             unsafe { out.at::<T>(i).write(T::from_scalar(Scalar::Float(held(last(v))))) };
         });
     }
@@ -255,7 +259,8 @@ impl Accumulator for i64 {
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> i64 {
         macro_rules! go {
             ($t:ty, $start:expr, $f:expr) => {{
-                // SAFETY: the caller's promise.
+                // SAFETY: `data` holds `n` elements by `# Safety`; each arm passes the compute dtype as
+                // `$t`, or for U64 and bools an integer of its size.
                 unsafe { fold_any_order(isa, data.cast::<$t>(), n, $start, |a, v| $f(a, i64::from(v)), $f) }
             }};
         }
@@ -263,7 +268,7 @@ impl Accumulator for i64 {
         match (dtype.arithmetic(), op) {
             (Arithmetic::U64, ReduceOp::Max | ReduceOp::Min) => {
                 let data = data.cast::<u64>();
-                // SAFETY: the caller's promise.
+                // SAFETY: `data` holds `n` elements by `# Safety`, and this arm's compute dtype is u64.
                 unsafe {
                     fold_any_order(
                         isa,
@@ -299,7 +304,8 @@ impl Accumulator for i64 {
                 | ReduceOp::All,
             ) => {
                 let mut all = i64::identity(op);
-                // SAFETY: the caller's promise.
+                // SAFETY: `data` holds `n` elements of the compute dtype by `# Safety`; `as_i64` passes
+                // blocks of as many i64 as its `n` says.
                 let folded = unsafe {
                     table::as_i64(isa, dtype.register(), [data], n, &mut |_, [wide], n| {
                         all = i64::join(op, all, i64::fold(isa, op, DType::I64, wide, n));
@@ -326,7 +332,8 @@ impl Accumulator for i64 {
             };
             ($t:ty, $f:expr) => {{
                 let data = rows.data.cast::<$t>();
-                // SAFETY: the caller's promise.
+                // SAFETY: by `# Safety` each row holds `sums.len()` elements; each arm passes an integer of
+                // the compute dtype's size as `$t`.
                 unsafe {
                     accumulate(isa.narrow(), sums, data, rows.stride, rows.count, |a, v| {
                         i64::join(op, a, $f(v))
@@ -352,7 +359,7 @@ impl Accumulator for i64 {
         debug_assert!(!dtype.is_float(), "{dtype} is accumulated as f64");
         let flip = if is_ordered(op, dtype) { i64::MIN } else { 0 };
         with_element!(dtype, T => for (i, &v) in all.iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: i < `all.len()`, and `out` has room for that many elements of `dtype` by `# Safety`.
             unsafe { out.at::<T>(i).write(T::from_scalar(Scalar::Int(v ^ flip))) };
         });
     }

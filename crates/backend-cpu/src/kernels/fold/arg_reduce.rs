@@ -30,7 +30,7 @@ pub(crate) fn run(
     let (layout, shape) = (&operand.layout, &launch.kernel.outputs[0].shape);
     if layout.numel() == 0 {
         // The input is empty: the index along an empty axis is 0, or the output is empty too.
-        // SAFETY: the output was checked to hold `shape.numel()` elements.
+        // SAFETY: `of_launch` checked that the output holds `shape.numel()` elements.
         unsafe { out.at::<i32>(0).write_bytes(0, shape.numel()) };
         return Ok(());
     }
@@ -74,7 +74,8 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
         } else {
             for (line, best) in best[..count].iter_mut().enumerate() {
                 let from = from.wrapping_offset(line as isize * across);
-                // SAFETY: the input's span was checked.
+                // SAFETY: `of_launch` checked the input's span; `fold` below keeps i < `length`, and `line`
+                // is one of the band's.
                 let at = |i: usize| key(unsafe { from.wrapping_offset(i as isize * along).read() });
                 *best = (1..length).fold(0, |best, i| if at(i) > at(best) { i } else { best }) as i32;
             }
@@ -98,7 +99,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for ContiguousLine<'_,
     type Output = usize;
     #[inline(always)]
     fn run(self) -> usize {
-        // SAFETY: the input's span was checked; i < length.
+        // SAFETY: i < `length` in a contiguous line of the input, whose span `of_launch` checked for
+        // `first_greatest`.
         let at = |i: usize| (self.key)(unsafe { self.from.add(i).read() });
         // Lane l sees the elements l, l + LANES, and so on: it keeps its greatest key, and the row where
         // that first occurred.
@@ -148,7 +150,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for NeighbouringLines<
         for i in 0..self.length {
             let from = self.from.wrapping_offset(i as isize * self.along);
             for (line, (best, greatest)) in self.best.iter_mut().zip(&mut keys).enumerate() {
-                // SAFETY: the input's span was checked.
+                // SAFETY: i < `length`, and `line` is one of the band's; `of_launch` checked the input's
+                // span for `first_greatest`.
                 let key = (self.key)(unsafe { from.add(line).read() });
                 // The default key is the least one, so the first position stays unless a greater key
                 // occurs.

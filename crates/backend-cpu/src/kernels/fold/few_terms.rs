@@ -35,8 +35,11 @@ impl FewTerms {
             ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => false,
         };
         let ([operand], [Instr::Load(0)]) = (&kernel.operands[..], &program.instrs[..]) else { return None };
-        let taken = taken && Special::FewTerms.is_on();
-        if !taken || operand.dtype != DType::F32 || program.outputs.as_slice() != [0] {
+        if !Special::FewTerms.is_on()
+            || !taken
+            || operand.dtype != DType::F32
+            || program.outputs.as_slice() != [0]
+        {
             return None;
         }
         let (space, strides) = (&kernel.space, operand.layout.strides());
@@ -150,14 +153,16 @@ impl<F: Fn(f32, f32) -> f32 + Copy, const S: isize> Reduce<'_, F, S> {
     /// Adds `R` terms, from number `first` on, to all results.
     ///
     /// # Safety
-    /// The terms of all results are in memory that the caller owns, and do not overlap the results.
+    /// For each result i < n, the addresses `from + terms[t] + i * stride` hold initialised terms, and `to`
+    /// has room for it. Results do not overlap terms, and the terms before `first` have been added.
     #[inline(always)]
     unsafe fn terms<const R: usize>(&self, first: usize) {
         let Strip { from, terms, stride, to, n } = self.strip;
         let stride = if S == 0 { stride } else { S };
         let from: [*const f32; R] = std::array::from_fn(|r| from.wrapping_offset(terms[first + r]));
         for i in 0..n {
-            // SAFETY: the caller's promise. Results are written before they are read.
+            // SAFETY: result i and its terms are in memory by `# Safety`. A result is read only if an
+            // earlier call wrote it: `first` is above 0.
             unsafe {
                 let mut result = if first == 0 { self.start } else { to.add(i).read() };
                 for from in from {
@@ -175,7 +180,8 @@ impl<F: Fn(f32, f32) -> f32 + Copy, const S: isize> Job for Reduce<'_, F, S> {
     fn run(self) {
         let count = self.strip.terms.len();
         let mut first = 0;
-        // SAFETY: the promise of `FewTerms::run`'s caller.
+        // SAFETY: only `FewTerms::run` makes strips: by its `# Safety` the operand and the results are in
+        // memory. The loops add the terms in order, each once.
         unsafe {
             while first + 3 <= count {
                 self.terms::<3>(first);

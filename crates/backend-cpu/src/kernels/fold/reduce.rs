@@ -118,16 +118,17 @@ pub(crate) fn run(
     bound.outputs[0].require(name, dtype, results)?;
     if let Some(few) = &reduction.few_terms {
         debug_assert_eq!(few.results(), results);
-        // SAFETY: the launch checked the operand's layout; the output was checked to hold the results and
-        // not to overlap.
+        // SAFETY: `check_inputs` checked the operand's span, `Memory::require` that the output holds the
+        // results, and `require_apart` that it is not the input.
         unsafe { few.run(isa, bound.inputs[0], bound.outputs[0]) };
         return Ok(());
     }
     let task = Reducer { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
     let Some(term) = reduction.term else {
-        // SAFETY: a block holds as many elements as are folded.
+        // SAFETY: `Reducer` passes blocks of `n` elements of the compute dtype, and `floats` is called only
+        // for a float dtype.
         let floats = |data, n| unsafe { f64::fold(isa, op, dtype, data, n) };
-        // SAFETY: as above.
+        // SAFETY: `Reducer` passes blocks of `n` elements of the compute dtype.
         let integers = |data, n| unsafe { i64::fold(isa, op, dtype, data, n) };
         return match dtype.is_float() {
             true => task.run::<f64>(bound.outputs[0], &floats),
@@ -137,7 +138,8 @@ pub(crate) fn run(
     let of_term = |data, n| {
         // Never a mean: that is a row kernel's.
         let source = term.source(data, std::ptr::null(), launch.scalars);
-        // SAFETY: as above.
+        // SAFETY: `Reducer` passes `n` elements of the term's input, which is f32 or f64 as `dtype`; the
+        // term reads no mean.
         unsafe { source.sum(isa, dtype, 0, n) }
     };
     task.run::<f64>(bound.outputs[0], &of_term)
@@ -183,7 +185,7 @@ impl Blocks<'_, '_> {
                 Ok(memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const())
             }
             Blocks::Named(rows, launch) => {
-                // SAFETY: the launch checked the bounds of its inputs.
+                // SAFETY: `run` called `check_inputs`, and the positions are within the space.
                 unsafe { rows.at(pos, n) }.map_err(|index| launch.index_error(rows.operand(), index))
             }
             Blocks::Computed(evaluator, far) => {
@@ -240,7 +242,8 @@ impl Reducer<'_> {
                 }
             }
         }
-        // SAFETY: the launch checked the output's size.
+        // SAFETY: `run` checked that the output is of this dtype and holds `results` elements; `W` is f64
+        // for a float dtype.
         unsafe { W::finish(self.op, self.dtype, r.count, &partials[..results], out) };
         Ok(())
     }
@@ -356,7 +359,7 @@ impl Reducer<'_> {
                         let data = blocks.block(pos(row), sums.len(), pos(row + step))?;
                         let some = RowBlock { data, stride: r.columns, count: step.min(end - row) };
                         // SAFETY: the block holds as many elements as there are sums; if it is read in
-                        // place, so do the rows after it.
+                        // place, so do the rows after it. `W` is f64 for a float dtype.
                         unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
                     }
                     W::close(self.isa, self.op, self.dtype, sums, &narrow);

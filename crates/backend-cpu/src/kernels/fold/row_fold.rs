@@ -141,14 +141,16 @@ impl TermSource {
     /// The sum of `n` terms of a row, from number `start` on.
     ///
     /// # Safety
-    /// The terms are in memory and of `dtype`: f32 or f64, or the compute type of another float.
+    /// Each address of elements holds `start + n` initialised numbers of `dtype`: f32 or f64, or the
+    /// compute type of another float. The address of a mean holds one.
     pub(super) unsafe fn sum(&self, isa: Isa, dtype: DType, start: usize, n: usize) -> f64 {
         macro_rules! go {
             ($sets:expr, $t:ty, $bits:ty) => {{
                 let from = |data: &*const u8| data.cast::<$t>().wrapping_add(start);
                 macro_rules! sum {
                     ($data:expr, $add:expr) => {
-                        // SAFETY: the caller's promise.
+                        // SAFETY: by `# Safety` there are `start + n` numbers behind `$data`; `$t` is f64
+                        // for F64, else f32.
                         f64::from(unsafe { fold(isa, $sets, from($data), n, 0.0 as $t, $add, |a, b| a + b) })
                     };
                 }
@@ -156,7 +158,7 @@ impl TermSource {
                     TermSource::Elements(data) => sum!(data, |a: $t, v: $t| a + v),
                     TermSource::Squares(data) => sum!(data, |a: $t, v: $t| a + v * v),
                     TermSource::SquaredDifferences(data, mean) => {
-                        // SAFETY: each row of the tile has a mean.
+                        // SAFETY: the address of a mean holds one number by `# Safety`.
                         let mean = unsafe { mean.cast::<$t>().read() };
                         let add = |a: $t, v: $t| {
                             let difference = v - mean;
@@ -199,7 +201,8 @@ impl Total {
     /// # Safety
     /// `data` holds `n` elements of the fold's compute dtype.
     pub(super) unsafe fn add(&mut self, isa: Isa, fold: &RowFold, data: *const u8, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `data` holds `n` elements by `# Safety`; only a float dtype has a `Total::Float`, by
+        // `Total::start`.
         unsafe {
             match self {
                 Total::Float(sum) => {
@@ -217,7 +220,8 @@ impl Total {
     /// Adds `n` terms of a row, from number `start` on.
     ///
     /// # Safety
-    /// The terms are in memory.
+    /// An address of elements in `source` holds `start + n` initialised ones of the fold's compute dtype;
+    /// the address of a mean holds one.
     pub(super) unsafe fn add_terms(
         &mut self,
         isa: Isa,
@@ -227,20 +231,21 @@ impl Total {
         n: usize,
     ) {
         if let TermSource::Elements(data) = source {
-            // SAFETY: the caller's promise.
+            // SAFETY: `n` elements of the compute dtype follow the first `start` elements, by `# Safety`.
             return unsafe { self.add(isa, of, data.wrapping_add(start * of.dtype.register().size()), n) };
         }
         if let Total::Float(total) = self {
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` the source holds `start + n` elements of the compute dtype; a
+            // `Total::Float` has a float dtype.
             *total += unsafe { source.sum(isa, of.dtype, start, n) };
         }
     }
 
     /// # Safety
-    /// `out` has room at `row`.
+    /// `out` has an element number `row`.
     pub(super) unsafe fn finish(&self, fold: &RowFold, count: usize, out: Memory, row: usize) {
         let here = Memory { ptr: out.ptr.wrapping_add(row * out.dtype.size()), numel: 1, dtype: out.dtype };
-        // SAFETY: the caller's promise.
+        // SAFETY: `here` is element `row` of `out`, which exists by `# Safety`, and has the dtype of `out`.
         unsafe {
             match *self {
                 Total::Float(sum) => Accumulator::finish(fold.op, out.dtype, count, &[sum], here),

@@ -605,11 +605,12 @@ impl RowRunner<'_> {
                 for (fold, source) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);
                     blocks(0, length, |start, n| {
-                        // SAFETY: the launch checked that every row is within the buffer.
+                        // SAFETY: `run` checked that the inputs reach their ends, and saved values have a
+                        // row for each of the tile; `start + n` is at most `length`.
                         unsafe { total.add_terms(self.isa, fold, &source, start, n) };
                         Ok(())
                     })?;
-                    // SAFETY: the tile has a value for each of its rows.
+                    // SAFETY: the tile has a value for each of its rows, of which `row` is one.
                     unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
                 }
             }
@@ -624,7 +625,7 @@ impl RowRunner<'_> {
                     let size = fold.dtype.register().size();
                     for i in 0..n {
                         let mut total = Total::start(fold);
-                        // SAFETY: the block holds these rows.
+                        // SAFETY: `evaluator.block` computed `n` rows of `length` elements; i < n.
                         unsafe {
                             total.add(
                                 self.isa,
@@ -633,7 +634,7 @@ impl RowRunner<'_> {
                                 length,
                             )
                         };
-                        // SAFETY: the tile has a value for each of its rows.
+                        // SAFETY: the tile has a value for each of its rows, of which `row + i` is one.
                         unsafe { total.finish(fold, length, row_value(fold.row, from), row + i) };
                     }
                 }
@@ -646,13 +647,13 @@ impl RowRunner<'_> {
                 look_ahead(evaluator, pos, n);
                 evaluator.block(pos, n, targets, pos)?;
                 for (f, (fold, total)) in pass.folds.iter().zip(&mut totals).enumerate() {
-                    // SAFETY: the block holds n elements.
+                    // SAFETY: `evaluator.block` computed `n` elements of each result.
                     unsafe { total.add(self.isa, fold, evaluator.result(stored + f)?, n) };
                 }
                 Ok(())
             })?;
             for (fold, total) in pass.folds.iter().zip(&totals) {
-                // SAFETY: the tile has a value for each of its rows.
+                // SAFETY: the tile has a value for each of its rows, of which `row` is one.
                 unsafe { total.finish(fold, length, row_value(fold.row, from), row) };
             }
         }

@@ -31,7 +31,8 @@ pub(crate) fn run(
     for (region, operand) in regions.iter().zip(&launch.kernel.operands) {
         out.require("copy", operand.dtype, region.span().1)?;
     }
-    // SAFETY: the layouts were checked, and the launch checked that the output does not overlap the inputs.
+    // SAFETY: `of_launch` and `require` checked spans and dtypes, and that the output is not an input; by
+    // the kernel's contract an operand has its region's shape.
     if !fill && unsafe { interleaved(isa, regions, launch, &bound.inputs, out) } {
         return Ok(());
     }
@@ -40,12 +41,14 @@ pub(crate) fn run(
         threads::share(bands.count.div_ceil(bands.piece), |i| {
             let range = i * bands.piece..bands.count.min((i + 1) * bands.piece);
             if let Some(value) = value {
-                // SAFETY: the output holds that many elements, and bands are disjoint.
+                // SAFETY: `of_launch` checked that the output holds these elements; each task fills only
+                // its own bands.
                 unsafe { fill_range(out, range.start * bands.numel..range.end * bands.numel, value) };
             }
             for region in &bands.regions {
                 if let Some((src, dst)) = region.part(&range) {
-                    // SAFETY: the layouts were checked; regions are disjoint, and so are bands.
+                    // SAFETY: `of_launch` and `require` checked the spans of source and region; regions are
+                    // disjoint by the kernel's contract, and so are bands.
                     unsafe { layouts::copy(isa, (region.input, &src), (out, &dst)) };
                 }
             }
@@ -53,7 +56,7 @@ pub(crate) fn run(
         return Ok(());
     }
     if let Some(value) = value {
-        // SAFETY: the output holds `numel` elements.
+        // SAFETY: `of_launch` checked that the output holds `numel` elements.
         unsafe { fill_range(out, 0..numel, value) };
     }
     for ((dst, operand), &input) in regions.iter().zip(&launch.kernel.operands).zip(&bound.inputs) {
@@ -62,7 +65,8 @@ pub(crate) fn run(
             // An empty region may have any offset.
             continue;
         }
-        // SAFETY: both layouts were checked; regions of the output overlap neither each other nor an input.
+        // SAFETY: `of_launch` and `require` checked the spans of source and region; regions are disjoint by
+        // the kernel's contract, and the output is not an input.
         unsafe { layouts::copy(isa, (input, src), (out, dst)) };
     }
     Ok(())
@@ -157,7 +161,7 @@ impl Region {
 /// The buffer holds these elements, and nothing else reads or writes them meanwhile.
 unsafe fn fill_range(out: Memory, range: Range<usize>, value: Scalar) {
     with_element!(out.dtype, T => {
-        // SAFETY: the caller's promise.
+        // SAFETY: `out` holds the elements of `range`, and nothing else accesses them, by `# Safety`.
         let elements = unsafe { std::slice::from_raw_parts_mut(out.at::<T>(range.start), range.len()) };
         elements.fill(T::from_scalar(value));
     });

@@ -48,7 +48,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) 
         macro_rules! lines {
             ($t:ty) => {{
                 let (all, out) = (Shared(input.at::<$t>(layout.offset())), Shared(out.at::<$t>(0)));
-                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
+                // SAFETY: `ByLines` passes only indices within the axis; the kernel's contract keeps other
+                // axes of the index within the input, whose span `of_launch` checked.
                 let take = move |to: isize, from: isize| unsafe { out.at(to).write(all.at(from).read()) };
                 match pass.parts() {
                     // An index out of range is reported by the general path.
@@ -73,8 +74,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) 
                 let mut walk = Walk::new(&picks.lead, &off_axis, start);
                 for (i, &number) in picks.numbers[start..end].iter().enumerate() {
                     let from = walk.offset + number as isize * along;
-                    // SAFETY: an index beyond the axis was refused; along other axes the index is no larger
-                    // than the input, whose span was checked. Each piece writes its own blocks.
+                    // SAFETY: `Picks::read` checked the indices, the kernel's contract keeps other axes
+                    // within the input, and `of_launch` checked its span. Pieces have different blocks.
                     unsafe {
                         let from = input.at::<$t>(layout.offset()).offset(from).cast_const();
                         let to = out.at::<$t>((start + i) * length);
@@ -113,8 +114,8 @@ fn decode(blocks: Blocks<'_>, layout: &Layout, axis: usize, picks: &Picks, out: 
             let mut inner = Walk::new(&picks.block, within, 0);
             let (steps, each) = if run { (1, length) } else { (length, 1) };
             for step in 0..steps {
-                // SAFETY: an index beyond the axis was refused; along other axes the index is no larger
-                // than the input, whose span was checked. Each piece writes its own blocks.
+                // SAFETY: `Picks::read` checked the indices, the kernel's contract keeps other axes within
+                // the input, and `of_launch` checked its span. Pieces have different blocks.
                 unsafe { blocks.decode_into((from + inner.offset) as usize, out, i * length + step, each) };
                 inner.next();
             }
@@ -147,7 +148,7 @@ fn in_order_by<T: Copy, I: Copy + Into<i64>>(pass: &ByLines<'_>, from: Shared<T>
     let dense = bytes <= PREFETCH_ROW_BYTES && lines.length * LINE >= bytes;
     let inside = AtomicBool::new(true);
     lines.for_each(1, pass.index_layout.numel(), &|Band { starts: [picks, near, far], .. }| {
-        // SAFETY: the span of the index was checked.
+        // SAFETY: `in_order` checked the index's span, and the line is contiguous.
         let picks = unsafe { std::slice::from_raw_parts(index.at(picks).cast_const(), lines.length) };
         // The sign bit is set for an index below 0 or above `last`.
         let outside = |bits: i64, &pick: &I| bits | pick.into() | last.wrapping_sub(pick.into());
@@ -161,8 +162,8 @@ fn in_order_by<T: Copy, I: Copy + Into<i64>>(pass: &ByLines<'_>, from: Shared<T>
         }
         let (from, to) = (from.at(far), to.at(near));
         for (i, &pick) in picks.iter().enumerate() {
-            // SAFETY: the index is within the axis, the spans were checked, and each line belongs to one
-            // thread.
+            // SAFETY: the fold with `outside` found all indices of the line within the axis, `of_launch`
+            // checked the spans, and each line belongs to one thread.
             unsafe { to.add(i).write(from.offset(pick.into() as isize).read()) };
         }
     });

@@ -311,7 +311,8 @@ impl ByLines<'_> {
                 macro_rules! read {
                     ($stride:expr) => {
                         for (j, number) in numbers.iter_mut().enumerate() {
-                            // SAFETY: the index's span was checked.
+                            // SAFETY: callers read elements of the index, whose span `go_after` or
+                            // `along_one_line` checked with `require`.
                             *number = unsafe { index.wrapping_offset(j as isize * $stride).read() } as i64;
                         }
                     };
@@ -375,7 +376,7 @@ impl Picks {
                 while numbers.len() < count {
                     let line = memory.at::<$t>(layout.offset()).wrapping_offset(walk.offset);
                     for i in 0..length as isize {
-                        // SAFETY: the span was checked.
+                        // SAFETY: `require` above checked the index's span, and this element is in it.
                         let index = unsafe { line.wrapping_offset(i * stride).read() } as i64;
                         if !(0..size as i64).contains(&index) {
                             return Err(Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size }));

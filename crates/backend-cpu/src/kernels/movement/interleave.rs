@@ -22,7 +22,8 @@ const ROWS: usize = 64;
 /// Writes the output if it has this form, and returns whether it did.
 ///
 /// # Safety
-/// The layouts of the launch stay within these memories, and the output does not overlap the inputs.
+/// The operands' and the regions' layouts are within these memories, all of one dtype. Each operand has its
+/// region's shape, and the output is not an input.
 pub(super) unsafe fn interleaved(
     isa: Isa,
     regions: &[Layout],
@@ -134,7 +135,8 @@ impl<T: Copy + Default, const C: usize> Job for InterleavedRows<T, C> {
             let count = min(ROWS, self.rows - first);
             for ((column, from), &along) in columns.iter_mut().zip(self.from).zip(&self.along) {
                 let from = from.wrapping_offset(first as isize * along);
-                // SAFETY: `interleaved`'s caller promised that all elements are within the memory.
+                // SAFETY: `interleaved` makes the rows from the operands' layouts, which are within the
+                // inputs by its `# Safety`; `first + count` is at most `rows`.
                 unsafe {
                     match along {
                         // The column is already filled with the one element.
@@ -154,8 +156,8 @@ impl<T: Copy + Default, const C: usize> Job for InterleavedRows<T, C> {
                 ($count:expr) => {
                     for i in 0..$count {
                         for (c, column) in columns.iter().enumerate() {
-                            // SAFETY: as above; the output has that many rows, and each belongs to one
-                            // thread.
+                            // SAFETY: the output has `C` elements for each of its rows, and each row
+                            // belongs to one thread.
                             unsafe { to.add(i * C + c).write(column[i]) };
                         }
                     }

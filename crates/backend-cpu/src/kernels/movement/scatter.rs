@@ -80,13 +80,14 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let [base_operand, index, source] = &launch.kernel.operands[..] else { return Err(malformed(name)) };
     let (shape, dtype) = (&launch.kernel.space, base_operand.dtype);
     if index.layout.numel() == 0 {
-        // SAFETY: both layouts were checked, and the output does not overlap.
+        // SAFETY: `of_launch` checked the base's span, and that the output holds as many elements and is
+        // not an input.
         unsafe { copy_base(isa, base_operand, base, out) };
         return Ok(());
     }
     // Narrow types are computed in wider copies of the source and of the output, and rounded once.
     let is_wide = op != ScatterOp::Replace && dtype.is_narrow();
-    // SAFETY: the source's span was checked; the launch checked that the output holds
+    // SAFETY: `of_launch` checked the spans of base and source, and that the output is no input and holds
     // the elements that `copy_base` writes.
     let (wide_source, wide_sums) = unsafe {
         if is_wide {
@@ -102,13 +103,15 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let sums = wide_sums.as_ref().map_or(out, CpuBuffer::memory);
     let begin = || {
         if !is_wide {
-            // SAFETY: both layouts were checked, and the output does not overlap.
+            // SAFETY: `of_launch` checked the base's span, and that the output holds as many elements and
+            // is not an input.
             unsafe { copy_base(isa, base_operand, base, out) };
         }
     };
     let end = || {
         if is_wide {
-            // SAFETY: both buffers hold the elements read and written, and do not overlap.
+            // SAFETY: `widened` made `sums` with `shape.numel()` elements, apart from the output, which
+            // `of_launch` checked to hold as many.
             unsafe { narrow_into(isa, sums, out, shape.numel()) };
         }
     };
@@ -158,8 +161,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                     begin();
                 }
                 let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.at::<$t>(0)));
-                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked;
-                // each line of the output belongs to one thread.
+                // SAFETY: `ByLines` passes only indices within the axis, and the kernel's contract keeps
+                // other axes within the output. Each of its lines belongs to one thread.
                 let add = move |from: isize, to: isize| unsafe {
                     let to = all.at(to);
                     to.write($add(to.read(), src.at(from).read()));
@@ -194,7 +197,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 let mut to = Walk::new(&picks.lead, &off_axis, 0);
                 let mut from = Walk::new(&picks.lead, src_lead, 0);
                 for &number in &picks.numbers {
-                    // SAFETY: as in `gather`, for the output and the source.
+                    // SAFETY: `Picks::read` checked the indices, and the kernel's contract keeps other axes
+                    // within output and source. Threads have different places of a block.
                     unsafe {
                         let to = sums.at::<$t>(0).offset(to.offset + number as isize * along);
                         let from = src.at::<$t>(source.layout.offset()).offset(from.offset).cast_const();
@@ -248,8 +252,8 @@ fn add_by_parts<T: Copy + Send + Sync>(
         let sums = Shared(all.at((number * LANES * size) as isize));
         // Captured by value: the compiler must assume that writes change captured references.
         part.along_one_line::<LANES>(move |lane, from, picked| {
-            // SAFETY: the index is within the axis, and the part's own sums have that length; the source's
-            // span was checked.
+            // SAFETY: `along_one_line` passes lanes below `LANES` and indices within the axis, for which
+            // this part has its own sums; `of_launch` checked the source's span.
             unsafe {
                 let to = sums.at((lane * size + picked) as isize);
                 to.write(add(to.read(), src.at(first + from).read()));
@@ -258,7 +262,7 @@ fn add_by_parts<T: Copy + Send + Sync>(
     })?;
     for sums in sums.chunks(size) {
         for (i, &sum) in (0..).zip(sums) {
-            // SAFETY: the launch checked that the output has as many elements as the axis.
+            // SAFETY: i < `size`, and the output has `size` elements along the axis.
             unsafe {
                 let to = out.at::<T>(0).offset(i * along);
                 to.write(add(to.read(), sum));
@@ -276,7 +280,8 @@ fn is_one(layout: &Layout) -> bool {
 /// Copies the base of a scatter into its output.
 ///
 /// # Safety
-/// Both layouts are within the given memories, which do not overlap.
+/// The operand's layout is within `base`, and `out` has room for as many elements in row-major order. Both
+/// are of the operand's dtype and do not overlap.
 unsafe fn copy_base(isa: Isa, operand: &Operand, base: Memory, out: Memory) {
     let Operand { dtype, layout, .. } = operand;
     let (shape, strides) = (layout.shape(), layout.strides());
@@ -284,7 +289,8 @@ unsafe fn copy_base(isa: Isa, operand: &Operand, base: Memory, out: Memory) {
     macro_rules! go {
         ($t:ty) => {{
             let from = base.at::<$t>(layout.offset()).cast_const();
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` the layout is within `base`, and `out` has room for its elements;
+            // row-major positions are all different.
             unsafe { strided::copy::<$t>(isa, shape, from, strides, out.at::<$t>(0), &plain) }
         }};
     }

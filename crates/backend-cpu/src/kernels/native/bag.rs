@@ -41,12 +41,14 @@ impl Native for EmbeddingBag {
 fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the launch checked that the input has `numel` initialised elements of this dtype.
+            // SAFETY: `of_launch` checked that the input has `numel` initialised elements of this dtype,
+            // and i < `numel`.
             Ok((0..numel).map(|i| unsafe { memory.at::<$t>(i).read() } as i64).collect())
         };
     }
     if memory.dtype == DType::I64 {
-        // SAFETY: as above, and the launch keeps the memory alive longer than the slice.
+        // SAFETY: `of_launch` checked that the input has `numel` initialised elements of i64; `typed` holds
+        // the buffers for longer than the slice.
         return Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(memory.at::<i64>(0), numel) }));
     }
     let no_index = format!("an index cannot be {}; cast it to I32", memory.dtype);
@@ -105,7 +107,8 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
         bounds: &bounds,
         out: bound.outputs[0],
     };
-    // SAFETY: the sizes of all operands and every index were checked, and the ranges of bags are disjoint.
+    // SAFETY: `check_custom` and `of_launch` checked the sizes of all operands, `are_rows` every index, and
+    // the ranges of bags are disjoint.
     let some = |range: Range<usize>| unsafe { bags.go(range) };
     match shared {
         true => threads::share_ranges(bounds.len() - 1, 1, some),
@@ -143,7 +146,8 @@ impl<T: Float> Job for Sums<'_, T> {
         for bag in self.range {
             let count = self.bags.counted(bag).count();
             for first in (0..features).step_by(STRIP) {
-                // SAFETY: `Bags::go` creates this under the same conditions.
+                // SAFETY: only `Bags::go` makes this job, whose `# Safety` has the same conditions; the
+                // strip ends at `features`.
                 unsafe { self.bags.strip(bag, first, STRIP.min(features - first), count) };
             }
         }
@@ -152,12 +156,13 @@ impl<T: Float> Job for Sums<'_, T> {
 
 impl<T: Float> Bags<'_, T> {
     /// # Safety
-    /// Operands have the sizes that the kernel states, all indices are rows of the table, and the bags of
-    /// the range belong to this call alone.
+    /// Operands have the sizes that the kernel states, and all indices are rows of the table. The bags of
+    /// the range are among the output's and belong to this call alone.
     unsafe fn go(&self, range: Range<usize>) {
         match self.of.kind {
             BagKind::Sum | BagKind::Mean => self.isa.run(Sums { bags: self, range }),
-            // SAFETY: the caller's promise.
+            // SAFETY: `greatest` has the conditions of `go`, and `bag` is in the range that belongs to this
+            // call alone.
             BagKind::ArgMax => range.for_each(|bag| unsafe { self.greatest(bag) }),
         }
     }
@@ -174,7 +179,7 @@ impl<T: Float> Bags<'_, T> {
     /// # Safety
     /// As [`Bags::go`].
     unsafe fn row(&self, at: usize) -> *const T {
-        // SAFETY: the index is a row of the table.
+        // SAFETY: the index is a row of the table, which has `features` numbers a row, by `# Safety`.
         unsafe { self.table.add(self.indices[at] as usize * self.features) }
     }
 
@@ -190,7 +195,8 @@ impl<T: Float> Bags<'_, T> {
         let long = positions.len() > OWN_DTYPE_SUM_TERMS;
         for start in positions.clone().step_by(OWN_DTYPE_SUM_TERMS) {
             let group = start..positions.end.min(start + OWN_DTYPE_SUM_TERMS);
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` the strip is within the features; `group` is part of the bag's
+            // positions.
             unsafe {
                 match (self.weights, width) {
                     (None, STRIP) => self.add_whole(group, first, &mut sums),
@@ -201,7 +207,8 @@ impl<T: Float> Bags<'_, T> {
                 wide.iter_mut().zip(&mut sums).for_each(|(wide, sum)| *wide += std::mem::take(sum).into());
             }
         }
-        // SAFETY: the output has the bag's row, which belongs to this call alone.
+        // SAFETY: by `# Safety` the output has the bag's row, the strip is within it, and the row belongs
+        // to this call alone.
         let out =
             unsafe { std::slice::from_raw_parts_mut(self.out.at::<T>(bag * self.features + first), width) };
         if !long && self.of.kind == BagKind::Sum {
@@ -230,7 +237,7 @@ impl<T: Float> Bags<'_, T> {
     /// Adds a whole strip of the rows at some positions, without weights.
     ///
     /// # Safety
-    /// As [`Bags::strip`].
+    /// As [`Bags::strip`], for a strip that is `STRIP` wide.
     #[inline(always)]
     unsafe fn add_whole(&self, positions: Range<usize>, first: usize, sums: &mut [T; STRIP]) {
         let (padding, features, table) =
@@ -242,7 +249,8 @@ impl<T: Float> Bags<'_, T> {
             if index == padding {
                 continue;
             }
-            // SAFETY: the caller's promise; the table is no output.
+            // SAFETY: by `# Safety` the index is a row of the table and the strip is within it; the table
+            // is no output.
             let row = unsafe { &*table.add(index as usize * features + first).cast::<[T; STRIP]>() };
             for (total, &x) in totals.iter_mut().zip(row) {
                 *total = *total + x;
@@ -254,7 +262,7 @@ impl<T: Float> Bags<'_, T> {
     /// Like [`Bags::add_whole`], for a strip as wide as `sums`, with weights if there are any.
     ///
     /// # Safety
-    /// As [`Bags::strip`].
+    /// As [`Bags::strip`], for a strip as wide as `sums`.
     #[inline(always)]
     unsafe fn add_some(&self, positions: Range<usize>, first: usize, sums: &mut [T]) {
         let padding = self.of.padding.map_or(-1, |row| row as i64);
@@ -263,7 +271,8 @@ impl<T: Float> Bags<'_, T> {
             if index == padding {
                 continue;
             }
-            // SAFETY: the caller's promise; the table is no output.
+            // SAFETY: by `# Safety` the index is a row of the table, the strip is within it, and weights
+            // have a number for each index; the inputs are no outputs.
             let (row, weight) = unsafe {
                 let row = self.table.add(index as usize * self.features + first);
                 let weight = self.weights.map(|weights| weights.add(at).read());
@@ -283,13 +292,14 @@ impl<T: Float> Bags<'_, T> {
         for j in 0..self.features {
             let mut best: Option<(T, i64)> = None;
             for at in self.counted(bag) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `row` gives the address of a row of `features` numbers; j is below that.
                 let x = unsafe { self.row(at).add(j).read() };
                 if best.is_none_or(|(y, _)| x > y || x.is_nan() && !y.is_nan()) {
                     best = Some((x, self.indices[at]));
                 }
             }
-            // SAFETY: the output has the bag's row.
+            // SAFETY: by `# Safety` the output has the bag's row of `features` numbers, which belongs to
+            // this call alone.
             unsafe { out.add(j).write(best.map_or(-1, |(_, row)| row as i32)) };
         }
     }

@@ -196,7 +196,7 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
         if self.rows.start >= end {
             return;
         }
-        // SAFETY: the launch checked that the inputs have that many matrices of that many rows.
+        // SAFETY: `check_custom` and `of_launch` checked that the inputs have these rows.
         let point = |first: *const T, of: usize, row: usize| unsafe {
             std::slice::from_raw_parts(first.add((self.matrix * of + row) * coordinates), coordinates)
         };
@@ -211,8 +211,8 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
             for (row, found) in (first..end).zip(&found) {
                 let from = if pairs { self.columns.start.max(row + 1) } else { self.columns.start };
                 let at = self.matrix * self.of.distances() + self.of.place(row, from);
-                // SAFETY: the launch checked that the output has all distances; those of this panel and row
-                // belong to this task alone.
+                // SAFETY: `check_custom` and `of_launch` checked that the output has all distances; this
+                // task alone writes the ones of its panel and rows.
                 let places =
                     unsafe { std::slice::from_raw_parts_mut(out.at::<T>(at), self.columns.end - from) };
                 places.copy_from_slice(&found[from - self.columns.start..self.columns.len()]);

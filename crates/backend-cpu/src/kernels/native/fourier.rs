@@ -54,7 +54,7 @@ fn typed<T: Real>(backend: &CpuBackend, of: Fourier, launch: &Launch<'_>) -> Res
     let (count, group) = (numel / taken, (FOURIER_GROUP_NUMBERS / n).max(1));
     // The number of rows gathered together, in whole groups.
     let gathered = if rows.spread.is_some() { group * SIDE_BY_SIDE.div_ceil(group) } else { group };
-    // SAFETY: the sizes of both buffers were checked, and each range has its own rows.
+    // SAFETY: `check_custom` and `of_launch` checked the sizes of both buffers; ranges have different rows.
     let some = |range| unsafe { rows.transform(pool, range, group, gathered) };
     let multiplications = count.saturating_mul(n).saturating_mul(2 * (n.ilog2() as usize + 1));
     match multiplications >= 2 * COSTLY_ELEMENT_GRAIN {
@@ -82,7 +82,8 @@ impl<T: Real> Rows<'_, T> {
     /// Transforms some rows, a group at a time.
     ///
     /// # Safety
-    /// The input's rows are initialised, and nothing else accesses these rows of the output.
+    /// Both buffers have these rows, the input's initialised. Nothing else accesses these rows of the
+    /// output, which is not the input.
     unsafe fn transform(
         &self,
         pool: &Arc<Pool>,
@@ -112,8 +113,8 @@ impl<T: Real> Rows<'_, T> {
             let count = group.min(rows.end - start);
             let done = start - rows.start;
             let first = self.from.at::<T>(self.offset).cast_const();
-            // SAFETY: the caller's promise; the buffer has room for these rows, which are all written here
-            // before they are read.
+            // SAFETY: the input has these rows by `# Safety`; `room` is as large as `gathered` rows, or all
+            // of them if they are fewer, and `gather` writes them before they are read.
             let from = unsafe {
                 match &self.spread {
                     None => first.add(start * self.taken),
@@ -127,8 +128,8 @@ impl<T: Real> Rows<'_, T> {
                 }
             };
             let (taken, given) = (count * self.taken, count * self.given);
-            // SAFETY: the caller's promise: these rows are within both buffers, and the output is not the
-            // input. The output is zeroed before a slice covers it.
+            // SAFETY: by `# Safety` these rows are within both buffers, and the output is not the input.
+            // The output is zeroed before a slice covers it.
             let (from, to) = unsafe {
                 let to = self.to.at::<T>(start * self.given);
                 to.write_bytes(0, given);
@@ -210,7 +211,7 @@ impl Spread<'_> {
     /// Gathers rows into contiguous memory.
     ///
     /// # Safety
-    /// The rows are in the memory at `first`, and `to` has room for them.
+    /// The rows are initialised and in memory at `first`; `to` has room for them, apart from that memory.
     unsafe fn gather<T: Copy>(&self, first: *const T, rows: Range<usize>, to: *mut T) {
         let mut walk = Walk::new(self.dims, self.strides, rows.start);
         let starts: SmallVec<[isize; 16]> = rows
@@ -223,7 +224,7 @@ impl Spread<'_> {
         let taken = self.count * if self.pair.is_some() { 2 } else { 1 };
         let side_by_side =
             self.strides.last().is_some_and(|next| next.unsigned_abs() < self.along.unsigned_abs());
-        // SAFETY: the caller's promise: number j of a row.
+        // SAFETY: row r has a number j < `count` by `# Safety`, and `to` has `taken` numbers for the row.
         let number = |r: usize, start: isize, j: usize| unsafe {
             let from = first.offset(start + j as isize * self.along);
             match self.pair {
@@ -249,19 +250,19 @@ impl Spread<'_> {
 
 /// Pairs of real numbers as complex numbers.
 fn complex<T: Real>(pairs: &[T]) -> &[Complex<T>] {
-    // SAFETY: a complex number is a `repr(C)` struct of two such numbers.
+    // SAFETY: a complex number is a `repr(C)` struct of two such numbers, and `pairs` has two for each.
     unsafe { std::slice::from_raw_parts(pairs.as_ptr().cast(), pairs.len() / 2) }
 }
 
 /// Pairs of real numbers as mutable complex numbers.
 fn complex_mut<T: Real>(pairs: &mut [T]) -> &mut [Complex<T>] {
-    // SAFETY: as above; the result keeps the mutable borrow.
+    // SAFETY: a complex number is a `repr(C)` struct of two such numbers; the result keeps the borrow.
     unsafe { std::slice::from_raw_parts_mut(pairs.as_mut_ptr().cast(), pairs.len() / 2) }
 }
 
 /// Complex numbers as pairs of real numbers.
 fn real_mut<T: Real>(numbers: &mut [Complex<T>]) -> &mut [T] {
-    // SAFETY: as above.
+    // SAFETY: a complex number is a `repr(C)` struct of two such numbers; the result keeps the borrow.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len() * 2) }
 }
 

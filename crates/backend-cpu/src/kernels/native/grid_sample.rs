@@ -53,7 +53,7 @@ trait Coordinate: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output =
     /// after it, `lower` and the pixel after it. The weights are in the order of [`Corners`].
     ///
     /// # Safety
-    /// The four planes have these pixels.
+    /// Each of the four planes has the pixels at `upper` and `lower`, and the pixel after each.
     #[inline(always)]
     unsafe fn four_planes(
         upper: *const Self,
@@ -64,7 +64,8 @@ trait Coordinate: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output =
         let mut sums = [Self::ZERO; 4];
         for (plane, sum) in sums.iter_mut().enumerate() {
             let (upper, lower) = (upper.wrapping_add(plane * area), lower.wrapping_add(plane * area));
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` each of the four planes has these pixels and the pixel after each;
+            // `plane` is below 4.
             let (left, right) =
                 unsafe { ([upper.read(), lower.read()], [upper.add(1).read(), lower.add(1).read()]) };
             *sum =
@@ -87,8 +88,8 @@ macro_rules! place {
             }
             #[inline(always)]
             unsafe fn whole(self) -> i32 {
-                // SAFETY: the caller's promise. A saturating conversion would not be one vector
-                // instruction.
+                // SAFETY: the number is at least 0 and below 2³¹ by `# Safety`. A saturating conversion
+                // would not be one vector instruction.
                 unsafe { self.to_int_unchecked() }
             }
             fn at_most(whole: i32) -> $t {
@@ -111,7 +112,8 @@ place!(
             _mm_add_ps, _mm_castpd_ps, _mm_load_sd, _mm_loadh_pd, _mm_movehl_ps, _mm_movelh_ps, _mm_mul_ps,
             _mm_setr_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
         };
-        // SAFETY: the caller's promise, and every x86-64 processor has these instructions.
+        // SAFETY: each load reads a pixel and the one after it, which each plane has by `# Safety`; every
+        // x86-64 processor has these instructions.
         unsafe {
             let weights = _mm_setr_ps(weights[0], weights[2], weights[1], weights[3]);
             // A macro, because a closure might be compiled separately, without the instruction set.
@@ -363,7 +365,7 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
     /// Computes the corners of `count` points from `first` on.
     #[inline(always)]
     fn corners(&self, first: usize, count: usize) -> Corners<T, K> {
-        // SAFETY: the launch checked that the grid has that many points of `D` numbers.
+        // SAFETY: `check_custom` and `of_launch` checked that the grid has that many points of `D` numbers.
         let grid = unsafe { std::slice::from_raw_parts(self.of.grid.add(first * D), count * D) };
         let mut sides = [Sides::<T>::new(); D];
         for (axis, sides) in sides.iter_mut().enumerate() {
@@ -436,8 +438,8 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
                         let mut sum = T::ZERO;
                         for k in 0..K {
                             let pixel = if $inside >> k & 1 == 1 {
-                                // SAFETY: the launch checked that the image has that many channels of
-                                // `area` pixels, and an offset is below `area`.
+                                // SAFETY: `check_custom` and `of_launch` checked that the image has that
+                                // many channels of `area` pixels, and an offset is below `area`.
                                 unsafe { pixels.add(offsets[k]).read() }
                             } else {
                                 T::ZERO
@@ -448,7 +450,8 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
                                 _ => sum + pixel * weights[k],
                             };
                         }
-                        // SAFETY: as above for the output; these points belong to this task alone.
+                        // SAFETY: `check_custom` and `of_launch` checked that the output has `places`
+                        // results for each channel; these points belong to this task alone.
                         unsafe { out.write(sum) };
                         (pixels, out) = (pixels.wrapping_add(area), out.wrapping_add(places));
                     }
@@ -465,7 +468,8 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
                 let weights = [weights[0], weights[1 % K], weights[2 % K], weights[3 % K]];
                 let (mut pixels, mut out) = (pictures, results.wrapping_add(p));
                 while rest.len() >= 4 {
-                    // SAFETY: as above; the pixels after these two are corners too.
+                    // SAFETY: four channels are left, each with all four corners: the pixels after these
+                    // two are corners too. The results of these points belong to this task alone.
                     unsafe {
                         let sums = T::four_planes(pixels.add(upper), pixels.add(lower), area, weights);
                         for (c, &sum) in sums.iter().enumerate() {

@@ -69,7 +69,7 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
     };
     let rows = planes * of.outputs[0] * of.outputs[1];
     let work = rows * windows * of.window.iter().product::<usize>();
-    // SAFETY: the launch checked the sizes of all operands, and each range has its own rows.
+    // SAFETY: `check_custom` and `of_launch` checked the sizes of all operands; ranges have different rows.
     let some = |range: Range<usize>| unsafe { pool.rows(range) };
     match threads::worth(work, COSTLY_ELEMENT_GRAIN) {
         1 => some(0..rows),
@@ -144,7 +144,7 @@ impl<T: Number> Ordered<T> {
         if self.held[place].replace(number) == Some(number) {
             return begin;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` has `width` elements by `# Safety`.
         let from = unsafe { std::slice::from_raw_parts(from, width) };
         let row = &mut self.rows[begin..begin + self.row];
         isa.run(InOrder { from, row, stride: of.stride[2], padding: of.padding[2], phase: self.phase });
@@ -202,7 +202,8 @@ impl<T: Number> Pool<T> {
     /// Computes rows of windows, counted over all planes.
     ///
     /// # Safety
-    /// Operands have the sizes that the kernel states, and the rows belong to this call alone.
+    /// Operands have the sizes that the kernel states. The rows are among the output's and belong to this
+    /// call alone.
     unsafe fn rows(&self, range: Range<usize>) {
         let Pool { isa, of, sizes: [depth, height, width], .. } = *self;
         let windows = of.outputs[2];
@@ -230,7 +231,8 @@ impl<T: Number> Pool<T> {
                     let line = z * height + y;
                     let number = plane * depth * height + line;
                     let begin = match &mut ordered {
-                        // SAFETY: the caller's promise: the row is within the plane.
+                        // SAFETY: row `number` is in the input by `# Safety`: `within` keeps z below
+                        // `depth` and y below `height`.
                         Some(ordered) => unsafe {
                             ordered.row(isa, &of, [z, y], number, self.planes.add(number * width), width)
                         },
@@ -239,7 +241,8 @@ impl<T: Number> Pool<T> {
                     lines.push((begin, (line * width) as i32));
                 }
             }
-            // SAFETY: the caller's promise; rows of windows are contiguous.
+            // SAFETY: by `# Safety` both outputs have `windows` elements for row `number`, which belongs to
+            // this call alone; they are contiguous.
             let (maxima, places) = unsafe {
                 let first = (number * windows) as isize;
                 (
@@ -307,7 +310,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
         let whole = along.len() / LANES;
         for &(begin, line) in lines {
             let start = line + along.start as i32;
-            // SAFETY: the caller of `rows` gives all elements of the row.
+            // SAFETY: `Pool::rows` passes rows of the plane, which the input has by its `# Safety`; `along`
+            // ends within the row.
             let row =
                 unsafe { std::slice::from_raw_parts(pool.planes.add(begin + along.start), along.len()) };
             for turn in 0..whole {

@@ -21,8 +21,8 @@ impl Native for Nonzero {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
         let shape = launch.kernel.operands[0].layout.shape();
         let bound = Bound::of_launch(&backend.pool, launch)?;
-        // SAFETY: the launch checked that the mask is row-major and has that many elements, each a byte of
-        // 0 or 1.
+        // SAFETY: `check_custom` and `of_launch` checked that the mask is row-major and has that many
+        // elements, each a byte of 0 or 1.
         let mask =
             unsafe { std::slice::from_raw_parts(bound.inputs[0].at::<u8>(0).cast_const(), shape.numel()) };
         let mut begins = vec![0usize; mask.len().div_ceil(ELEMENT_GRAIN)];
@@ -44,8 +44,8 @@ impl Native for Nonzero {
             let first = range.start;
             let mut to = begins[block] * rank;
             let mut write = |coordinate: usize| {
-                // SAFETY: the output has room for all coordinates, and those of a block follow those of the
-                // blocks before it.
+                // SAFETY: `total` equals `count`, so the output has room for all coordinates; each block
+                // writes after the coordinates of earlier blocks.
                 unsafe { out.at(to as isize).write(coordinate as i64) };
                 to += 1;
             };

@@ -54,8 +54,8 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
         if lost {
             for (found, state) in found.iter_mut().zip(states) {
                 let position = state as i32 as isize;
-                // SAFETY: the position is that of an element of the line, which is reversed if `last` is
-                // given.
+                // SAFETY: by `# Safety` the position is that of an element of the line, counted from
+                // `line`: upwards, or downwards if `last` is given.
                 *found = unsafe { line.at(if last.is_some() { -position } else { position }).read() };
             }
         }
@@ -63,7 +63,7 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
             let position = i64::from(state as i32);
             last.map_or(position, |last| last as i64 - position)
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: both destinations have room for `N` results from offset `at` on, by `# Safety`.
         unsafe {
             extremes.at(at).cast::<[f32; N]>().write_unaligned(found);
             close(places, at, states, place);
@@ -115,8 +115,8 @@ impl Rows {
         let line = |row: usize| {
             let at = (row * self.length) as isize;
             let to = (Shared(self.to.0.at(at)), Shared(self.to.1.at(at)));
-            // SAFETY: the launch checked that all have that many rows and that the outputs do not overlap
-            // the input; a row belongs to one task.
+            // SAFETY: `check_custom` and `of_launch` checked that all have that many rows and that the
+            // outputs are not the input; a row belongs to one task.
             unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
         };
         if self.length >= SERIAL_LINE_ELEMENTS && self.count < threads::available() {

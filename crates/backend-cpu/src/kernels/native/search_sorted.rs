@@ -52,7 +52,8 @@ fn typed<T: Copy + Sync>(
         let mut i = range.start;
         while i < range.end {
             let end = range.end.min((i / m + 1) * m);
-            // SAFETY: all are row-major with checked sizes, and each range writes its own positions.
+            // SAFETY: `check_custom` and `of_launch` checked that all are row-major and large enough; each
+            // range writes its own positions.
             let (row, values, places) = unsafe {
                 let row: &[T] = match n {
                     0 => &[],

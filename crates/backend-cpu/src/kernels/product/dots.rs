@@ -94,7 +94,7 @@ fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec
 /// The errors of `finish`.
 ///
 /// # Safety
-/// As [`Product::run`]; the terms are the product's.
+/// As [`Product::run`]; the terms are the product's, in registers of `isa`.
 pub(super) unsafe fn run<T: HasMicroKernels>(
     isa: Isa,
     product: &Product<'_, T>,
@@ -122,7 +122,8 @@ pub(super) unsafe fn run<T: HasMicroKernels>(
                     }
                     let to = product.to.wrapping_add(i * product.to_row + j);
                     let (to_row, adds) = (product.to_row, number > 0);
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `height` rows from `i` and `width` columns from `j` on are in the rectangle of
+                    // `# Safety`, the block's terms are the product's, and the kernels are those of `isa`.
                     unsafe { kernel(&Tile { block, rows: left, columns: right, to, to_row, adds }) };
                     j += width;
                 }
@@ -195,7 +196,7 @@ mod tests {
                     let pieces = product_to(&mut cut);
                     for rows in [0..m / 3, m / 3..m] {
                         for columns in [0..n / 2, n / 2..n] {
-                            // SAFETY: as above.
+                            // SAFETY: every index is within its vector, and `cut` has `m * n` elements.
                             unsafe { run(isa, &pieces, &terms, rows.clone(), columns, None) }.unwrap();
                         }
                     }

@@ -65,11 +65,11 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
                 let mut right = [zero; N];
                 for j in 0..N {
                     let $at = tile.columns[j];
-                    // SAFETY: `run`'s caller gives all terms of these columns.
+                    // SAFETY: the function `tile` asks for all terms of the block in N columns.
                     right[j] = unsafe { $load };
                 }
                 for i in 0..M {
-                    // SAFETY: as above, of these rows.
+                    // SAFETY: the function `tile` asks for all terms of the block in M rows.
                     let left = unsafe { V::load(tile.rows[i].wrapping_offset($left)) };
                     for j in 0..N {
                         sums[i][j] = mul_add(left, right[j], sums[i][j]);
@@ -81,13 +81,13 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
         let Range { start: mut at, end } = pairs.as_ptr_range();
         let whole = at.wrapping_add(*whole);
         while at < whole {
-            // SAFETY: a block has as many, and no more whole ones.
+            // SAFETY: `at` is before `whole`, and `Terms::of` made no more whole pairs than pairs.
             let (left, from) = unsafe { ((*at).lhs, (*at).rhs.from) };
             term!(left, column => V::load(column.wrapping_offset(from)));
             at = at.wrapping_add(1);
         }
         while at < end {
-            // SAFETY: as above.
+            // SAFETY: `at` is before `end`, where the pairs end.
             let Pair { lhs, rhs: Register { from, turn, then } } = unsafe { at.read() };
             term!(lhs, column => V::load_first(column.wrapping_offset(from), turn)
                 .load_rest(column.wrapping_offset(then), turn, V::WIDTH));
@@ -110,7 +110,7 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
                         let (i, j) = (i % ROWS, $j + i / ROWS);
                         if i < M && j < N {
                             let to = tile.to.wrapping_add(i * tile.to_row + j);
-                            // SAFETY: `run`'s caller gives the result's elements.
+                            // SAFETY: the function `tile` asks for M rows of N results; i < M and j < N.
                             unsafe { to.write(if tile.adds { to.read() + sum } else { sum }) };
                         }
                     }
@@ -125,9 +125,10 @@ impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
 /// Forms a micro-tile's sums.
 ///
 /// # Safety
-/// The processor has the register's instruction set, and the tile is good for all of its elements.
+/// The processor has the register's instruction set. All terms of the block can be read in the tile's first M
+/// rows and N columns, and M rows of N results written (and read, if the tile adds).
 pub(super) unsafe fn tile<V: Vector, const M: usize, const N: usize>(tile: &Tile<'_, V::Number>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the processor has the instruction set, by `# Safety`.
     unsafe { V::run(Dots::<V, M, N>(tile)) }
 }
 

@@ -142,7 +142,8 @@ impl Form {
     /// The errors of `finish`.
     ///
     /// # Safety
-    /// As [`Product::run`]; the form is the product's.
+    /// As [`Product::run`]. The form is the product's; unless it [is cut](Form::is_cut), the rectangle is the
+    /// whole product, whose results are contiguous.
     pub(super) unsafe fn run<T: HasMicroKernels>(
         &self,
         isa: Isa,
@@ -152,7 +153,8 @@ impl Form {
         finish: Option<Finish<'_>>,
     ) -> Result<()> {
         let m = rows.len();
-        // SAFETY: the caller's promise.
+        // SAFETY: the product is as `# Safety` asks. The terms, runs and strides are as the form found them,
+        // which is what `dots`, `thin` and `VectorProduct` ask; forms that are not cut get a whole product.
         unsafe {
             match self {
                 Form::AlongTerms(terms) if terms.are_for::<T>(isa) => {

@@ -54,7 +54,7 @@ pub(crate) struct Product<'a, T> {
 // SAFETY: places in memory; `run` says what must hold of them, and callers on several threads give each its
 // own elements.
 unsafe impl<T: Sync> Send for Product<'_, T> {}
-// SAFETY: as above.
+// SAFETY: threads that share a product share its addresses; `run`, which uses them, is unsafe and says how.
 unsafe impl<T: Sync> Sync for Product<'_, T> {}
 
 /// Data that the products of a batch share, if each is formed whole.
@@ -176,7 +176,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
     /// `packs_left`, read one left operand.
     ///
     /// # Safety
-    /// As [`Product::run`].
+    /// As [`Product::run`] for all `m` rows and `n` columns, except for the result, which is not accessed.
     pub(crate) unsafe fn prepare(&self, isa: Isa, m: usize, packs_left: bool) -> Prepared<T> {
         let windows = self.windows(&T::micro_kernels(isa), m, 0..self.n);
         let prepared = Prepared { left: None, windows };
@@ -191,7 +191,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
             for part in 0..kernel.parts() {
                 let rows = threads::part(m, 1, kernel.parts(), part);
                 let to = left[block.terms.start * m + rows.start * block.terms.len()..].as_mut_ptr();
-                // SAFETY: the caller's promise; these rows of these terms have room there.
+                // SAFETY: the rows can be read by `# Safety`; `left` has `m` numbers for each term, of which
+                // the blocks and rows before these took those before `to`.
                 unsafe { kernel.pack_rows(&block, rows, to) };
             }
         }
@@ -204,8 +205,11 @@ impl<T: HasMicroKernels> Product<'_, T> {
     /// The errors of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
-    /// not overlap.
+    /// The operands have these rows and columns, whose `k` terms are initialised; where tables give columns
+    /// or terms, all that is in memory between two columns of a term is initialised too. The result's
+    /// elements of the rectangle can be written, no other thread reads or writes them, and they do not
+    /// overlap the operands. `prepared`, if there is one, was made for this instruction set, these sizes and
+    /// layouts, and the rectangle is then the whole product.
     pub(crate) unsafe fn run(
         &self,
         isa: Isa,
@@ -246,7 +250,9 @@ impl<T: HasMicroKernels> Product<'_, T> {
                 let mut one = |i: usize, group: usize| {
                     let group = threads::part(kernel.panels(), 1, groups, group);
                     let finish: Finished<'_> = if i + 1 == blocks.len() { &mut *finish } else { &mut none };
-                    // SAFETY: the caller's promise; `packed` has room for these panels and rows.
+                    // SAFETY: the rectangle is as `# Safety` asks. `packed` has
+                    // `panel_columns + packed_rows` numbers for each term of the longest block, enough for
+                    // this group's packed panels and a micro-tile's rows.
                     unsafe { kernel.group(&blocks[i], group, packed, finish) }
                 };
                 // The sums of a group stay in cache from block to block, but what is packed for a group must
@@ -333,7 +339,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         for panel in group.clone() {
             let place = self.place(panel);
             if place.packed {
-                // SAFETY: the caller's promise.
+                // SAFETY: `packed` has room for all panels of the group, by `# Safety`.
                 unsafe { self.pack_panel(block, &place, next) };
                 next = next.wrapping_add(place.width * terms.len());
             }
@@ -361,7 +367,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     }
                 }
                 (None, None) => {
-                    // SAFETY: the caller's promise; a micro-tile has no more rows than there is room for.
+                    // SAFETY: after the panels `packed` has room for `MAX_MR` rows, by `# Safety`.
                     unsafe { self.pack_rows(block, first_row..first_row + height, packed_a) };
                     Matrix { at: packed_a.cast_const(), row: 1, column: height as isize }
                 }
@@ -398,8 +404,9 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     },
                     update: if terms.start == 0 { p.update } else { self.more },
                 };
-                // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns
-                // that all are there.
+                // SAFETY: these rows, columns and terms are in the rectangle. Whole registers
+                // can be read: `place` packs a panel that does not fill them, and the
+                // registers of windows are between two columns.
                 unsafe {
                     match (&self.windows, p.b.row) {
                         (Some(windows), Steps::Table(table)) => {
@@ -466,11 +473,13 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     /// Copies a panel's terms one after the other, with zeros past its columns.
     ///
     /// # Safety
-    /// `to` has room for them.
+    /// As [`Product::run`] for these terms and columns; `to` has room for `place.width` numbers for each of
+    /// the terms, apart from the operand.
     unsafe fn pack_panel(&self, block: &Block, place: &Place, to: *mut T) {
         let &Block { ref terms, runs: [_, runs] } = block;
         let (b, &Place { first, columns, registers, width, .. }) = (self.product.b, place);
-        // SAFETY: the caller's promise, and that of `Product::run`.
+        // SAFETY: `# Safety` allows reads of these terms and columns; `to` has `width` numbers for each term,
+        // for the columns and the zeros after them.
         unsafe {
             let even = b.matrix().map(|b| Matrix { at: b.element(terms.start, first), ..b });
             if let Some(b) = even.filter(|b| b.column == 1 && columns == width) {
@@ -501,11 +510,12 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     /// Copies the terms of a few rows, a term's rows side by side.
     ///
     /// # Safety
-    /// `to` has room for them.
+    /// As [`Product::run`] for these terms and rows; `to` has room for all of them, apart from the operand.
     unsafe fn pack_rows(&self, block: &Block, rows: Range<usize>, to: *mut T) {
         let &Block { ref terms, runs: [runs, _] } = block;
         let a = self.product.a;
-        // SAFETY: the caller's promise, and that of `Product::run`.
+        // SAFETY: `# Safety` allows reads of these terms and rows;
+        // `to` has `rows.len()` numbers for each term.
         unsafe {
             let Some(a) = a.matrix() else {
                 return tables::rows(self.isa, &a, (terms.clone(), runs), rows, to);
@@ -531,7 +541,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
 unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
     const AT_ONCE: usize = 4;
     let mut i = 0;
-    // SAFETY: the caller's promise.
+    // SAFETY: every read and write ends at element `n` at the latest, and `# Safety` allows those before it.
     unsafe {
         while i + AT_ONCE <= n {
             let some = from.add(i).cast::<[T; AT_ONCE]>().read_unaligned();
@@ -595,7 +605,7 @@ pub(super) mod tests {
     /// The elements of a product with an operand that was prepared.
     ///
     /// # Safety
-    /// All elements of the operands are in memory.
+    /// All elements of the operands, and all between their columns, are in memory.
     pub(crate) unsafe fn with_prepared<T: HasMicroKernels>(
         isa: Isa,
         product: Product<'_, T>,
@@ -604,7 +614,8 @@ pub(super) mod tests {
         number: impl Fn(f64) -> T,
     ) -> Vec<T> {
         let mut to = numbers(m * n, 5, number);
-        // SAFETY: the caller's promise; the result is within its vector.
+        // SAFETY: the operands are in memory by `# Safety`; `to` has `m * n` elements, and the run is of the
+        // whole product that `prepare` was called for.
         unsafe {
             let prepared = Some(&product.prepare(isa, m, true));
             let product = Product { to: to.as_mut_ptr(), prepared, ..product };
@@ -653,14 +664,14 @@ pub(super) mod tests {
                     let product = product(k, n, operands, &mut c);
                     // SAFETY: every index is below the vectors' lengths.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
-                    // SAFETY: as above.
+                    // SAFETY: every index is within its vector; the product is `m` by `n`.
                     let again = unsafe { with_prepared(isa, product, m, n, number) };
                     assert_eq!(c, again, "{isa:?} {m} {n} {k} way {way}: another sum of a packed operand");
                     let mut cut = numbers(m * n, 4, number);
                     let pieces = Product { to: cut.as_mut_ptr(), ..product };
                     for rows in [0..m / 3, m / 3..m] {
                         for columns in [0..n / 2, n / 2..n] {
-                            // SAFETY: as above.
+                            // SAFETY: every index is within its vector, and `cut` has `m * n` elements.
                             unsafe { pieces.run(isa, rows.clone(), columns, None) }.unwrap();
                         }
                     }

@@ -39,10 +39,10 @@ unsafe fn run<T: HasMicroKernels>(
     }
     let spread: SmallVec<[T; 64]>;
     let x: &[T] = if x_stride == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: `x` has `k` elements by `# Safety`, which follow each other at a stride of 1.
         unsafe { std::slice::from_raw_parts(x, k) }
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: `i` is below `k`, the number of elements of `x` by `# Safety`.
         spread = (0..k as isize).map(|i| unsafe { x.wrapping_offset(i * x_stride).read() }).collect();
         &spread
     };
@@ -52,7 +52,8 @@ unsafe fn run<T: HasMicroKernels>(
         let a = Matrix { at: a.element(rows.start, first), ..a };
         let x = &x[rows];
         match isa.fused() {
-            // SAFETY: the micro-kernels are those of the processor; the rest is the caller's promise.
+            // SAFETY: the kernels are those of `isa`. By `# Safety` the matrix has these rows and columns,
+            // and where columns are not 1 apart, rows are.
             _ if a.column != 1 => unsafe { (kernels.dots_of_columns)(Dots { x, a, y }) },
             Some(fused) => fused.run(Gemv::<T, true> { x, a, y }),
             None => Plain.run(Gemv::<T, false> { x, a, y }),
@@ -117,9 +118,10 @@ impl<T: HasMicroKernels> VectorProduct<T> {
     /// Forms the results, which are contiguous.
     ///
     /// # Safety
-    /// As [`run`], with `k` terms and `results` results from `to` on.
+    /// As [`run`], with `k` terms and `results` results from `to` on, which nothing else accesses meanwhile.
     pub(super) unsafe fn run(&self, isa: Isa, k: usize, to: *mut T, results: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `results` results are at `to` for this call alone, by `# Safety`, which covers the rest of
+        // `run`'s; `VectorProduct::of` took a matrix with an axis of unit stride.
         unsafe { run(isa, self.x, self.step, k, self.matrix, std::slice::from_raw_parts_mut(to, results)) }
     }
 }

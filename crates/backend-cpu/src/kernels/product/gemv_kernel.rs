@@ -32,7 +32,7 @@ impl<T: Float, const FUSED: bool> Gemv<'_, T, FUSED> {
         for (j, y) in self.y.iter_mut().enumerate() {
             let mut sum = *y;
             for r in 0..R {
-                // SAFETY: `run`'s caller gives the matrix all of these.
+                // SAFETY: `gemv::run` makes `a` of as many rows as `x` has and as many columns as `y` has.
                 sum = x[r].fma::<FUSED>(unsafe { rows[r].add(j).read() }, sum);
             }
             *y = sum;
@@ -84,11 +84,11 @@ impl<V: Vector, const R: usize, const D: usize> InRegisters<'_, V, R, D> {
         macro_rules! add {
             ($r:expr, |$from:ident| $load:expr) => {
                 let $from = x.as_ptr();
-                // SAFETY: `run`'s caller gives all of the vector and of these columns.
+                // SAFETY: the loops below read at most `k` numbers, as many as `x` has.
                 let left = unsafe { $load };
                 for c in 0..C {
                     let $from = columns[c];
-                    // SAFETY: as above.
+                    // SAFETY: `dots` asks for columns of as many contiguous numbers as `x` has.
                     sums[c][$r] = mul_add(left, unsafe { $load }, sums[c][$r]);
                 }
             };
@@ -156,8 +156,8 @@ pub(super) const fn columns(registers: usize, width: usize) -> usize {
 ///
 /// # Safety
 /// The processor has the register's instruction set; the matrix has as many rows as the vector and as many
-/// columns as there are sums.
+/// columns as there are sums, all of them initialised, and its rows are 1 apart.
 pub(super) unsafe fn dots<V: Vector, const R: usize, const D: usize>(dots: Dots<'_, V::Number>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the processor has the instruction set, by `# Safety`.
     unsafe { V::run(InRegisters::<V, R, D>(dots)) }
 }

@@ -68,12 +68,13 @@ impl<T> MicroKernels<T> {
     /// Forms a micro-tile's sums.
     ///
     /// # Safety
-    /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a`
-    /// for reads of `rows` times `terms` numbers, `b` for `terms` times `registers` whole registers of them,
-    /// `to` for writes (and reads, if it adds) of the result's, which do not overlap the others.
+    /// `rows` is within [`MicroKernels::rows`], and the tile's `last` from 1 to the width. The tile's
+    /// addresses are good for all of its elements: `a` for reads of `rows` times `terms` numbers, `b` for
+    /// `terms` times `registers` whole registers of them, `to` for writes (and reads, unless it sets) of the
+    /// result's, which do not overlap the others.
     pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
         by_rows(self.runs[registers - 1], rows, |first, _, kernel| {
-            // SAFETY: the caller gives all rows, of which these are some.
+            // SAFETY: `by_rows` stays below `rows` of `# Safety`, and the table is this processor's.
             unsafe { kernel(&tile.skip_rows(first)) }
         });
     }
@@ -82,8 +83,9 @@ impl<T> MicroKernels<T> {
     /// each term from the first places.
     ///
     /// # Safety
-    /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every
-    /// term, and so is `table`.
+    /// As [`MicroKernels::run`], except that `b` is good for reads of a whole register at each strip's place,
+    /// shifted by each of `terms` entries of `table`, and that `to` is good for the columns of the strips'
+    /// runs alone. There is a strip for each register, and the tile's `last` is the width.
     pub(crate) unsafe fn run_windows(
         &self,
         rows: usize,
@@ -94,7 +96,7 @@ impl<T> MicroKernels<T> {
         let kernels = self.windows[strips.len() - 1];
         if strips.iter().all(|strip| strip.whole) {
             return by_rows(kernels, rows, |first, _, kernel| {
-                // SAFETY: the caller gives all rows, of which these are some.
+                // SAFETY: `by_rows` stays below `rows`; whole strips are good for stores of whole registers.
                 unsafe { kernel(&tile.skip_rows(first), strips, table) }
             });
         }
@@ -104,7 +106,9 @@ impl<T> MicroKernels<T> {
             let tile = tile.skip_rows(first);
             let whole =
                 MicroTile { to: sums, to_row: strips.len() * self.width, update: Update::Set, ..tile };
-            // SAFETY: as above; a micro-tile has no more rows, registers and numbers in them than `sums`.
+            // SAFETY: `by_rows` stays below `rows`. `sums` has room for `MAX_MR` rows of the
+            // most registers; the kernel fills the registers of these rows, and `store_runs`
+            // reads no others and stores the runs alone.
             unsafe {
                 kernel(&whole, strips, table);
                 (self.store_runs)(sums, rows, strips, &tile);
@@ -115,7 +119,8 @@ impl<T> MicroKernels<T> {
     /// Copies rows of some registers, which are `from_row` numbers apart, to contiguous rows.
     ///
     /// # Safety
-    /// All of them can be read and written, and do not overlap.
+    /// In each of the `rows` rows, `registers` whole registers can be read; as many can be written from `to`
+    /// on, a row after the other, and do not overlap those that are read.
     pub(crate) unsafe fn copy(
         &self,
         registers: usize,
@@ -124,16 +129,19 @@ impl<T> MicroKernels<T> {
         from_row: isize,
         to: *mut T,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the entry copies this number of registers a row, as `# Safety`
+        // says, and the table is this processor's.
         unsafe { self.copies[registers - 1](rows, from, from_row, to) }
     }
 
     /// Copies the pieces of columns of each term.
     ///
     /// # Safety
-    /// All of them can be read and written, and do not overlap.
+    /// For each of the terms, all elements from the first column of a piece to its last can be read, and the
+    /// numbers of its columns written, in rows of `width` from `to` on; they do not overlap. No piece that is
+    /// copied by registers (of step 1 or 2) has more columns than a register.
     pub(super) unsafe fn copy_pieces(&self, pieces: &CopyPieces<'_, T>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the pieces are as `# Safety` asks, and the table is this processor's.
         unsafe { (self.pieces)(pieces) }
     }
 }

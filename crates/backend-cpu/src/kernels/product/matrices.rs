@@ -96,7 +96,8 @@ pub(super) struct Parts<'a> {
 /// Product `b` of a batch.
 ///
 /// # Safety
-/// The operands' layouts and the output's size were checked against their buffers.
+/// The operands' layouts and the output's size were checked against their buffers, of elements of type `T`;
+/// `b` is below the number of products. The address of an operand in blocks is not read.
 pub(super) unsafe fn product<'a, T>(
     of: &'a Matrices,
     lhs: Source<'_>,

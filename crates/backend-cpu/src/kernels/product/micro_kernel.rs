@@ -44,7 +44,7 @@ pub(crate) struct MicroTile<T> {
 
 impl<T> MicroTile<T> {
     /// The tile without its first rows.
-    pub(super) fn skip_rows(&self, row: usize) -> MicroTile<T> {
+    pub(crate) fn skip_rows(&self, row: usize) -> MicroTile<T> {
         MicroTile {
             a: self.a.wrapping_offset(row as isize * self.a_row),
             to: self.to.wrapping_add(row * self.to_row),
@@ -74,7 +74,7 @@ trait Right<V: Vector>: Copy {
     /// A register of columns of a term, counted from where this stands.
     ///
     /// # Safety
-    /// The columns are there.
+    /// The operand has this term and this register, all of whose numbers can be read.
     unsafe fn load(self, term: isize, register: usize) -> V;
     fn advanced(self, terms: isize) -> Self;
 }
@@ -108,7 +108,8 @@ impl<V: Vector> Right<V> for Panel<V> {
 
     #[inline(always)]
     unsafe fn load(self, term: isize, register: usize) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: a term's registers are side by side from `at` and the term's
+        // distance on, and can be read by `# Safety`.
         unsafe { V::load(self.at.wrapping_offset(term * self.term).add(register * V::WIDTH)) }
     }
 
@@ -124,7 +125,8 @@ impl<V: Vector, const N: usize> Right<V> for InPlace<V, N> {
 
     #[inline(always)]
     unsafe fn load(self, term: isize, register: usize) -> V {
-        // SAFETY: the caller's promise; the table has all terms.
+        // SAFETY: the operand has this term by `# Safety`, so that `table` has it too,
+        // and a register can be read at its distance.
         unsafe { V::load(self.from[register].wrapping_offset(self.table.wrapping_offset(term).read())) }
     }
 
@@ -157,12 +159,12 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize> Job for MicroKernel
             ($term:expr) => {
                 let mut right = [sums[0][0]; N];
                 for j in 0..N {
-                    // SAFETY: `run`'s caller gives whole registers of columns, as that of `run_windows` does.
+                    // SAFETY: `MicroKernels::run` and `run_windows` ask for N whole registers of each term.
                     right[j] = unsafe { b.load($term, j) };
                 }
                 for i in 0..M {
                     let number = if i < 8 { row[i] } else { 8 * s + row[i - 8] };
-                    // SAFETY: `run`'s caller gives all rows.
+                    // SAFETY: `MicroKernels::run` asks for all terms of the rows, of which there are M here.
                     let left = V::splat(unsafe { a.wrapping_offset(number).read() });
                     for j in 0..N {
                         sums[i][j] = mul_add(left, right[j], sums[i][j]);
@@ -199,7 +201,7 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize> Job for MicroKernel
                 if $i < M && $j < N {
                     let to = tile.to.wrapping_add($i * tile.to_row + $j * V::WIDTH);
                     let end = if $j + 1 < N { V::WIDTH } else { tile.last };
-                    // SAFETY: `run`'s caller gives the result's elements.
+                    // SAFETY: `MicroKernels::run` asks for M rows of N registers, the last of `last` numbers.
                     unsafe { update(to, 0..end, tile.update, sums[$i][$j]) };
                 }
             };
@@ -216,11 +218,12 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize> Job for MicroKernel
 /// Stores the numbers of a register that `run` says, or adds them to what is there; number 0 belongs at `to`.
 ///
 /// # Safety
-/// The run's elements are there; others are neither read nor written.
+/// `run` is not empty, and within a register. Its elements can be written, and read unless `update` is
+/// [`Update::Set`]; others are neither read nor written.
 #[inline(always)]
 unsafe fn update<V: Vector>(to: *mut V::Number, run: Range<usize>, update: Update, sum: V) {
     let Range { start, end } = run;
-    // SAFETY: the caller gives the run's elements.
+    // SAFETY: each load and store accesses numbers `start..end` alone, which `# Safety` allows.
     unsafe {
         if start == 0 {
             let sum = match update {
@@ -286,7 +289,7 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
         let (mut from, mut to) = (self.from, self.to);
         for _ in 0..self.rows {
             for j in 0..N {
-                // SAFETY: the caller of `MicroKernels::copy` gives whole registers on both sides.
+                // SAFETY: `MicroKernels::copy` asks for N whole registers of each row on both sides.
                 unsafe {
                     V::load(from.wrapping_add(j * V::WIDTH))
                         .store_first(to.wrapping_add(j * V::WIDTH), V::WIDTH)
@@ -337,13 +340,13 @@ pub(super) unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
 
 /// # Safety
 /// The processor has the register's instruction set; `sums` has a register for each row and strip, and the
-/// result the elements of all runs.
+/// elements of all runs can be written at the tile's `to` (and read, unless it sets).
 pub(super) unsafe fn window_runs<V: Vector>(
     sums: *const V::Number,
     rows: usize,
     strips: &[Strip],
     tile: &MicroTile<V::Number>,
 ) {
-    // SAFETY: the caller's processor has the instruction set.
+    // SAFETY: the processor has the instruction set, by `# Safety`.
     unsafe { V::run(Runs::<V> { sums, rows, strips, tile }) }
 }

@@ -114,8 +114,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
     };
     let epilogue = epilogue.as_ref();
     if kernel.space.contains(&0) {
-        // Empty sums, whose bits are 0 in every dtype. An operand without elements has no address. SAFETY:
-        // the output was checked to hold this many elements, as does memory of their own.
+        // Empty sums, whose bits are 0 in every dtype. An operand without elements has no address.
+        // SAFETY: the output was checked to hold this many elements, as does memory of their own.
         unsafe { sums.at::<u8>(0).write_bytes(0, numel * sums.dtype.size()) };
         if let Some(epilogue) = epilogue {
             return epilogue.run(0..numel);
@@ -204,18 +204,21 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
     // A thread that takes products takes whole ones, which have something in common.
     let prepared = match of.batches > 1 && of.are_large() && of.batches >= threads::available() {
-        // SAFETY: as above; products have elements.
+        // SAFETY: `run` checked both layouts, and `packs_left` is true
+        // only if all products read one left operand.
         true => Some(unsafe { placed(0).prepare(isa, m, of.packs_left()) }),
         false => None,
     };
     let first = placed(0);
     Batch {
         is_cut: form.is_cut(),
-        // SAFETY: the launch checked that the operands and the output do not overlap.
+        // SAFETY: `run` checked both layouts, and that the output is no
+        // input; products write disjoint parts of it.
         alone: &|b, finish| unsafe {
             form.run(isa, Product { prepared: prepared.as_ref(), ..placed(b) }, 0..m, 0..n, finish)
         },
-        // SAFETY: as above, and the rectangles are disjoint.
+        // SAFETY: `run` checked both layouts, and that the output is no
+        // input; rectangles of a product are disjoint.
         rectangle: &|b, rows, columns, finish| unsafe { form.run(isa, placed(b), rows, columns, finish) },
         cost: &|rows, columns| form.cost(&first, rows, columns),
         units: [MR, WIDEST],
@@ -231,15 +234,15 @@ fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) ->
     let (m, n) = (of.m, of.n);
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
-    // SAFETY: as above; all products read one left operand.
+    // SAFETY: `run` checked the layout of the weight, in which `Convolution::of` found no axis of the batch.
     let Some(weight) = (unsafe { convolution.transformed(placed(0).a.at) }) else { return Ok(false) };
     share_if_worth(of, convolution.blocks(), |block| {
         let first = placed(0);
-        // SAFETY: as above; blocks are apart.
+        // SAFETY: `run` checked the images and the output, `weight` is transformed, and blocks are disjoint.
         let done = unsafe { convolution.run(isa, &weight, first.b.at, first.to, block)? };
         for (b, columns) in convolution.columns(block) {
             if !done {
-                // SAFETY: as above.
+                // SAFETY: `run` checked both layouts and the output; these columns are this block's alone.
                 unsafe { placed(b).run(isa, 0..m, columns.clone(), None)? };
             }
             if let Some(epilogue) = epilogue {

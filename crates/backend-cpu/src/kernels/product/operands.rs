@@ -104,9 +104,10 @@ pub(crate) struct Matrix<T> {
     pub(crate) column: isize,
 }
 
-// SAFETY: a place in memory that is only read; `run` says how much of it there is.
+// SAFETY: a matrix is an address that is only read, as a `&[T]` is; the functions that read it are unsafe,
+// and ask how much of it there is.
 unsafe impl<T: Sync> Send for Matrix<T> {}
-// SAFETY: as above.
+// SAFETY: threads that share a matrix share its address, which they only read from.
 unsafe impl<T: Sync> Sync for Matrix<T> {}
 
 impl<T> Matrix<T> {

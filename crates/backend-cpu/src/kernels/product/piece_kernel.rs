@@ -46,7 +46,8 @@ impl<V: Vector> Job for InRegisters<'_, V> {
                 ($at:ident => $copy:expr) => {
                     while term < terms.end {
                         let $at = at.wrapping_offset(place.at(term));
-                        // SAFETY: the caller of `panel` holds the elements of both sides.
+                        // SAFETY: `MicroKernels::copy_pieces` asks that the columns of each piece can be read
+                        // for each term, and written from `to` on.
                         unsafe { $copy };
                         to = to.wrapping_add(width);
                         term += 1;
@@ -72,8 +73,9 @@ impl<V: Vector> Job for InRegisters<'_, V> {
                         // The elements between those of a term are mostly the next term's: both come from
                         // the same registers.
                         let both = term + 1 < terms.end && place.at(term + 1) == place.at(term) + 1;
-                        // SAFETY: as above; without the next term, the last number that is needed is the last
-                        // that is read.
+                        // SAFETY: `copy_pieces` asks for all numbers from the first column to the
+                        // last, of each term. With the next term, its last column is the last number
+                        // that is read; without it, this term's is.
                         unsafe {
                             let second =
                                 if both { V::load(second) } else { V::load_first(second, V::WIDTH - 1) };

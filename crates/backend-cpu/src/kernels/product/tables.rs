@@ -86,7 +86,8 @@ impl<T: Copy + Default> Job for Transposed<'_, T> {
                     *to = from.wrapping_offset(first);
                 }
                 let (to, row) = (to.wrapping_add(at * TILE), self.width as isize);
-                // SAFETY: the caller of `panel` or `rows` holds the elements of both sides.
+                // SAFETY: `panel` and `rows` ask for these terms and columns on both sides; from `start` on,
+                // `height` terms of a column are contiguous.
                 unsafe {
                     if height == TILE && some.len() == TILE {
                         transpose::<true, _>(self.isa, columns, [TILE; 2], to, row);
@@ -141,7 +142,8 @@ fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
 /// elements apart.
 ///
 /// # Safety
-/// The elements are initialised, and `to` has room for them, apart from them.
+/// These terms of the columns are initialised, as is all between two columns of a term; `to` has room for a
+/// row of `width` numbers for each term, apart from them, and there are no more columns.
 pub(super) unsafe fn panel<T: HasMicroKernels>(
     isa: Isa,
     micro_kernels: &MicroKernels<T>,
@@ -159,7 +161,8 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
             offsets.iter().map(|&offset| b.at.wrapping_offset(offset)).collect();
         return isa.run(Transposed { isa, columns: &columns, terms, term: b.row, to, width });
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the pieces are of these columns and no longer than a register; `# Safety`
+    // allows what is read and written for them.
     unsafe {
         micro_kernels.copy_pieces(&CopyPieces { terms, at: b.at, term: b.row, pieces: &pieces, to, width })
     }
@@ -168,7 +171,7 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
 /// Copies some terms of a few rows, which are contiguous in [runs], a term's rows side by side.
 ///
 /// # Safety
-/// The elements are initialised, and `to` has room for them, apart from them.
+/// These terms of the rows are initialised, and `to` has room for all of them, apart from the operand.
 pub(super) unsafe fn rows<T: HasMicroKernels>(
     isa: Isa,
     a: &Strided<'_, T>,
@@ -184,7 +187,8 @@ pub(super) unsafe fn rows<T: HasMicroKernels>(
     }
     for (r, row) in rows.enumerate() {
         for (i, term) in terms.clone().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the row and the term are two of `# Safety`; `r` is below
+            // `width`, and `i` below the terms' number.
             unsafe { to.add(i * width + r).write(a.element(row, term).read()) };
         }
     }

@@ -30,12 +30,13 @@ impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
     /// terms before.
     ///
     /// # Safety
-    /// As [`row`].
+    /// As [`row`]; there are `R` terms from term `i` on.
     #[inline(always)]
     unsafe fn terms<const R: usize>(&self, i: usize) {
         let p = &self.product;
         let (mut first, mut x) = ([p.b.at; R], [T::ZERO; R]);
-        // SAFETY: the caller's promise.
+        // SAFETY: `row` asks for all terms of all columns, of which `R` are from `i` on; those of a run are
+        // contiguous, and `j` and the columns that are summed with it stay below its length `n`.
         unsafe {
             // No closures: they are compiled by themselves, without the instruction set that this is for.
             for r in 0..R {
@@ -69,7 +70,8 @@ impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
     /// The sums of `W` columns from column `j` of a run on, whose terms begin at `from` each.
     ///
     /// # Safety
-    /// As [`row`].
+    /// From element `j` on, `W` elements of each term can be read, and `W` results from `to` on written (and
+    /// read, if there are `more` terms).
     #[inline(always)]
     unsafe fn columns<const R: usize, const W: usize>(
         x: &[T; R],
@@ -78,7 +80,7 @@ impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
         to: *mut T,
         more: bool,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: each array is of the `W` elements from element `j` on, which `# Safety` allows.
         unsafe {
             let to = to.add(j).cast::<[T; W]>();
             let mut sums = if more { to.read_unaligned() } else { [T::ZERO; W] };
@@ -97,7 +99,7 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        // SAFETY: the promise of `row`'s caller.
+        // SAFETY: `row` asks for all `k` terms, and no call takes terms after the last.
         unsafe {
             let mut i = 0;
             while i + TERMS <= self.product.k {
@@ -119,8 +121,9 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
 /// The one row of a product whose columns are in `runs`.
 ///
 /// # Safety
-/// The operands' elements are initialised, no other thread reads or writes the result's, and they do not
-/// overlap; `runs` ascends from 0 to the number of columns, and those of a run are contiguous.
+/// The product has one row. The operands' elements are initialised, the results can be written, no other
+/// thread reads or writes them, and they do not overlap the operands; `runs` ascends from 0 to the number of
+/// columns, and those of a run are contiguous.
 pub(crate) unsafe fn row<T: Float>(isa: Isa, product: Product<'_, T>, runs: &[usize]) {
     match isa.fused() {
         Some(fused) => fused.run(Row::<T, true> { product, runs }),
@@ -140,7 +143,7 @@ impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
     /// The results of `D` columns from column `j` on.
     ///
     /// # Safety
-    /// As [`dots`].
+    /// As [`dots`]; `i` is below `m`, and there are `D` columns from column `j` on.
     #[inline(always)]
     unsafe fn columns<const D: usize>(&self, i: usize, j: usize) {
         let p = &self.product;
@@ -154,7 +157,8 @@ impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
             }
             let whole = self.run / LANES * LANES;
             let mut at = 0;
-            // SAFETY: the caller's promise: the terms of a run are contiguous.
+            // SAFETY: `dots` asks that `run` terms from this one on are contiguous in both operands; `at`,
+            // and the `LANES` elements that are read at once, stay below `run`.
             unsafe {
                 while at < whole {
                     let x: [T; LANES] = a.add(at).cast::<[T; LANES]>().read_unaligned();
@@ -186,7 +190,7 @@ impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
                 }
                 width /= 2;
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: row `i` and column `j + d` exist by `# Safety`, and `dots` asks for all results.
             unsafe { p.to.add(i * p.n + j + d).write(sums[0]) };
         }
     }
@@ -198,7 +202,8 @@ impl<T: Float, const FUSED: bool> Job for Dots<'_, T, FUSED> {
     fn run(self) {
         for i in 0..self.m {
             let mut j = 0;
-            // SAFETY: the promise of `dots`' caller.
+            // SAFETY: `dots` asks for `m` rows and `n` columns; `i` stays below
+            // `m`, and `j` plus the columns below `n`.
             unsafe {
                 while j + COLUMNS <= self.product.n {
                     self.columns::<COLUMNS>(i, j);
@@ -216,8 +221,9 @@ impl<T: Float, const FUSED: bool> Job for Dots<'_, T, FUSED> {
 /// All results of a product of `m` rows whose terms are contiguous in both operands, `run` at a time.
 ///
 /// # Safety
-/// The operands' elements are initialised, no other thread reads or writes the result's, and they do not
-/// overlap; `run` divides the number of terms.
+/// The operands' elements are initialised; the results, whose rows follow each other, can be written, no
+/// other thread reads or writes them, and they do not overlap the operands. From each multiple of `run` on,
+/// `run` terms are contiguous in both operands, and `run` divides the number of terms.
 pub(crate) unsafe fn dots<T: Float>(isa: Isa, product: Product<'_, T>, m: usize, run: usize) {
     match isa.fused() {
         Some(fused) => fused.run(Dots::<T, true> { product, m, run }),

@@ -222,7 +222,7 @@ pub(super) mod tests {
                     let product = product(k, n, [a, b], &mut c);
                     // SAFETY: all windows are in the image, and the result in its vector.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
-                    // SAFETY: as above.
+                    // SAFETY: all windows are in the image; the product is of `m` rows and `n` columns.
                     let again = unsafe { with_prepared(isa, product, m, n, number) };
                     assert_eq!(c, again, "{isa:?} {side} {stride} {m}: another sum of a packed operand");
                     // The same sums with the operands' parts exchanged: terms of windows along rows.
@@ -230,7 +230,7 @@ pub(super) mod tests {
                     let of_windows = Strided { at: image.as_ptr(), row: b.column, column: b.row };
                     let of_weight = operand(&weight, 1, k as isize);
                     let product = self::product(k, m, [of_windows, of_weight], &mut swapped);
-                    // SAFETY: as above.
+                    // SAFETY: all windows are in the image, and `swapped` has `n * m` elements.
                     unsafe { product.run(isa, 0..n, 0..m, None) }.unwrap();
                     for i in 0..m {
                         for j in 0..n {
@@ -250,7 +250,7 @@ pub(super) mod tests {
                     let b = Strided { at: image.as_ptr(), row: b.column, column: b.row };
                     let a = operand(&outputs, n as isize, 1);
                     let product = self::product(n, k, [a, b], &mut gradient);
-                    // SAFETY: as above.
+                    // SAFETY: all windows are in the image, and `gradient` has `m * k` elements.
                     unsafe { product.run(isa, 0..m, 0..k, None) }.unwrap();
                     for i in 0..m {
                         for t in 0..k {

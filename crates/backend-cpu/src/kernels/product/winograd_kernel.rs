@@ -37,10 +37,10 @@ struct ForwardIn<'a, V: Vector> {
 /// `left` after `from`, and zeros.
 ///
 /// # Safety
-/// These elements can be read.
+/// `left` elements can be read from `from` on.
 #[inline(always)]
 unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> [V; 2] {
-    // SAFETY: the caller's promise.
+    // SAFETY: no load reads beyond element `left`, and `# Safety` covers those before it.
     unsafe {
         if left >= at + 2 * V::WIDTH {
             return V::load(from.add(at)).unzip(V::load(from.add(at + V::WIDTH)));
@@ -60,10 +60,11 @@ unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> [V;
 /// or of four that fill a half.
 ///
 /// # Safety
-/// These elements can be read.
+/// From `at` on, a register can be read of the first two rows if `together` is 2,
+/// and half a register of all four if it is 4.
 #[inline(always)]
 unsafe fn pair<V: Vector>(rows: [*const V::Number; SIDE], together: usize, at: usize) -> [V; 2] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the loads are of a register of two rows, or of half a register of four, as `# Safety` has them.
     unsafe {
         if together == 2 {
             return V::load(rows[0].add(at)).unzip(V::load(rows[1].add(at)));
@@ -90,7 +91,7 @@ fn points<V: Vector<Number: Float>>(d: [V; SIDE]) -> [V; SIDE] {
 #[inline(always)]
 unsafe fn write_points<V: Vector<Number: Float>>(d: [V; SIDE], to: *mut V::Number, apart: usize) {
     let [p0, p1, p2, p3] = points::<V>(d);
-    // SAFETY: the caller's promise.
+    // SAFETY: these are the four places of `# Safety`, of which each has room for a register.
     unsafe {
         p0.store_first(to, V::WIDTH);
         p1.store_first(to.add(apart), V::WIDTH);
@@ -155,8 +156,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
                     group[k] = first.wrapping_offset(row as isize * strides[2]);
                     k += 1;
                 }
-                // SAFETY: the caller gives the elements, of which a row of tiles has a part of a register;
-                // the line was sliced to this reach.
+                // SAFETY: `forward` asks for the image's rows, of which each has the elements of its tiles, a
+                // register or half of one, and two more; the line was sliced to this reach.
                 unsafe {
                     let [d0, d1] = pair::<V>(group, together, 0);
                     let [d2, d3] = pair::<V>(group, together, 2);
@@ -175,7 +176,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
                 // Elements from the first tile's on: those of a register of tiles, and two more. Elements
                 // past the row's end are 0.
                 let left = end.saturating_sub(2 * t);
-                // SAFETY: as above.
+                // SAFETY: `left` elements of the row are left here, for which `forward` asks; the line was
+                // sliced to three rooms and whole registers.
                 unsafe {
                     let row = row.wrapping_add(2 * t);
                     let [d0, d1] = some::<V>(row, left, 0);
@@ -290,15 +292,16 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                             for k in 0..rows {
                                 let (half, to) = (2 * k / together, to.wrapping_add(2 * k * width));
                                 let from = 2 * k % together / 2 * width;
-                                // SAFETY: the caller gives room for this row, which is from here on in the
-                                // register.
+                                // SAFETY: `back` asks that this row of results can be written, whose `width`
+                                // numbers are from number `from` on in the register.
                                 unsafe { zipped[half].store_rest(to.wrapping_sub(from), from, from + width) };
                             }
                             continue;
                         }
                         // Columns of these tiles: the last may have one.
                         let columns = (2 * n).min(width - 2 * t);
-                        // SAFETY: as above, for these columns.
+                        // SAFETY: `back` asks that the row of results can be written, and it
+                        // has `columns` more from column `2 * t` on.
                         unsafe {
                             let to = to.add(2 * t);
                             zipped[0].store_first(to, columns.min(V::WIDTH));
@@ -332,16 +335,17 @@ impl<T: Float> Transforms<T> {
 }
 
 /// # Safety
-/// The processor has the register's instruction set, and the elements of `channels` channels can be read.
+/// The processor has the register's instruction set. The elements of `channels` channels of the pieces'
+/// images can be read: those of the results' rows and columns, and of two more of both.
 unsafe fn forward<V: Vector<Number: Float>>(job: Forward<'_, V::Number>, channels: usize) {
     let (room, padded, together) = (job.of.line(), job.of.padded(), job.of.together(V::WIDTH));
-    // SAFETY: the caller's promise.
+    // SAFETY: the processor has the instruction set, by `# Safety`.
     unsafe { V::run(ForwardIn::<V> { job, channels, room, padded, together }) }
 }
 
 /// # Safety
-/// The processor has the register's instruction set, and the results can be written.
+/// The processor has the register's instruction set, and the results of the pieces can be written.
 unsafe fn back<V: Vector<Number: Float>>(of: Back<'_, V::Number>) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the processor has the instruction set, by `# Safety`.
     unsafe { V::run(BackIn::<V>(of)) }
 }

@@ -102,7 +102,8 @@ pub(crate) fn run(
     let mut results = vec![0u64; numel];
     let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work.dtype() };
     compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out: results });
-    // SAFETY: both hold `numel` elements of these dtypes, and each piece writes its own blocks.
+    // SAFETY: `results` and the output hold `numel` elements of these dtypes, a block has room for `n`, and
+    // each piece writes its own blocks.
     let some = |at: usize, n: usize, block: *mut u8| unsafe {
         table::cast(isa, work.dtype(), dtype, results.at::<u8>(at), block, n);
         store(isa, dtype, block, out.at::<u8>(at), n);
@@ -135,7 +136,7 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
         ($t:ty) => {{
             let from = input.at::<$t>(layout.offset()).cast_const();
             let (strides, plain) = (layout.strides(), shape.contiguous_strides());
-            // SAFETY: the input's span was checked; the copy has room for all elements.
+            // SAFETY: `of_launch` checked the input's span; the copy has room for all elements.
             unsafe { strided::copy::<$t>(isa, shape, from, strides, copy.at::<$t>(0), &plain) }
         }};
     }
@@ -150,7 +151,7 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
             }
             false => held,
         };
-        // SAFETY: both hold `n` elements, and each piece writes its own blocks.
+        // SAFETY: `from` and `wide` hold `n` elements there, and each piece writes its own blocks.
         unsafe { table::cast(isa, dtype.register(), wide.dtype, from, wide.at::<u8>(at), n) };
     });
 }
@@ -301,8 +302,8 @@ impl Scan<'_> {
         lines.for_each(ROWS, if shared { 0 } else { numel }, &|Band { lines: count, starts }| {
             for j in 0..count as isize {
                 let [at, out] = [0, 1].map(|side| starts[side] + begin + j * lines.across[side]);
-                // SAFETY: the launch checked that all lines are within their memories, and that the output
-                // does not overlap the input.
+                // SAFETY: `run` gives memories that hold all elements of both layouts and do not overlap;
+                // the lines are theirs, and each is written once.
                 let line = unsafe {
                     let from = self.input.at::<R::Item>(self.layout.offset()).wrapping_offset(at);
                     Line::<R, REVERSE>::new(from, Shared(self.out.at::<T>(0).wrapping_offset(out)), length)
@@ -345,12 +346,13 @@ where
         let states = &mut states[..self.count];
         let read = |i: usize, j: usize, across: isize| {
             let at = i as isize * self.along[0] + j as isize * across;
-            // SAFETY: the caller's promise: element i of line j.
+            // SAFETY: `Scan::go` makes bands from the layout of its input, where line j has an element i.
             unsafe { self.from.wrapping_offset(at).read() }
         };
         let write = |i: usize, j: usize, across: isize, state: S| {
             let at = i as isize * self.along[1] + j as isize * across;
-            // SAFETY: as above.
+            // SAFETY: `Scan::go` makes bands from the layout of its output, where line j has an element i
+            // that no other band writes.
             unsafe { self.to.wrapping_offset(at).write((self.close)(state)) };
         };
         for (j, state) in states.iter_mut().enumerate() {

@@ -36,7 +36,8 @@ pub(crate) trait Running: Send + Sync {
     /// `last` is the position of the line's end.
     ///
     /// # Safety
-    /// The line has `N` elements there, at `line` and at `to`.
+    /// `line` is the address of the line's first element. The line has `N` elements from offset `at` on,
+    /// and `to` has room for their results. Each state is joined from elements of the line.
     unsafe fn store<const N: usize>(
         line: Shared<Self::Item>,
         to: Self::To,
@@ -51,7 +52,7 @@ pub(crate) trait Running: Send + Sync {
 /// Stores `close(state)` for each state.
 ///
 /// # Safety
-/// There is room for `N` results from offset `at` on.
+/// `to` has room for `N` results from offset `at` on, and nothing else accesses them.
 #[inline(always)]
 pub(crate) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
     to: Shared<T>,
@@ -63,7 +64,7 @@ pub(crate) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
     for (result, state) in results.iter_mut().zip(states) {
         *result = close(state);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `to` has room for `N` results from offset `at` on, by `# Safety`; the write may be unaligned.
     unsafe { to.at(at).cast::<[T; N]>().write_unaligned(results) };
 }
 
@@ -94,7 +95,7 @@ impl Running for Sum {
         states: [f64; N],
         _: Option<usize>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` has room for `N` results from offset `at` on, by `# Safety`.
         unsafe { close(to, at, states, |state| state as f32) }
     }
 
@@ -136,7 +137,7 @@ macro_rules! integers {
                 states: [$t; N],
                 _: Option<usize>,
             ) {
-                // SAFETY: the caller's promise.
+                // SAFETY: `to` has room for `N` results from offset `at` on, by `# Safety`.
                 unsafe { close(to, at, states, |state| state) }
             }
 
@@ -182,7 +183,7 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
         states: [i64; N],
         last: Option<usize>,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` has room for `N` results from offset `at` on, by `# Safety`.
         unsafe { close(to, at, states, |state| last.map_or(state as i32, |last| last as i32 - state as i32)) }
     }
 
@@ -290,7 +291,8 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     #[inline(always)]
     unsafe fn states(&self, i: usize) -> [R::State; WIDTH] {
         let at = self.line.from.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[R::Item; WIDTH]>();
-        // SAFETY: the caller's promise, and that of `Line::new`.
+        // SAFETY: `Line::new` makes all elements of the line readable, and `low` is the offset of the
+        // lowest of `i..i + WIDTH`, which are in it by `# Safety`.
         let mut x = unsafe { at.read_unaligned() };
         if REVERSE {
             x.reverse();
@@ -309,13 +311,14 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     }
 
     /// # Safety
-    /// The line has at least `i + N` elements.
+    /// The line has at least `i + N` elements, and each state is joined from some of them.
     #[inline(always)]
     unsafe fn store<const N: usize>(&self, i: usize, mut states: [R::State; N], last: Option<usize>) {
         if REVERSE {
             states.reverse();
         }
-        // SAFETY: the caller's promise, and that of `Line::new`.
+        // SAFETY: `i..i + N` are in the line by `# Safety`, and by that of `Line::new` nothing else
+        // accesses their results.
         unsafe { R::store(self.line.from, self.line.to, Line::<R, REVERSE>::low(i, N), states, last) };
     }
 
@@ -323,7 +326,7 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     /// The line has more than `i` elements.
     #[inline(always)]
     unsafe fn state(&self, i: usize) -> R::State {
-        // SAFETY: the caller's promise, and that of `Line::new`.
+        // SAFETY: element i is in the line by `# Safety`, and `Line::new` makes it readable.
         R::open(unsafe { self.line.from.at(Line::<R, REVERSE>::low(i, 1)).read() }, i)
     }
 
@@ -331,7 +334,8 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     #[inline(always)]
     fn go<const STORE: bool>(&self) -> R::State {
         let (mut state, mut i, last) = (R::NEUTRAL, self.start, self.line.last());
-        // SAFETY: all of these elements are in the line.
+        // SAFETY: each call is for elements below `end`, which is at most the line's length, and for states
+        // joined from them and earlier ones.
         unsafe {
             while i + WIDTH <= self.end {
                 let mut states = self.states(i);

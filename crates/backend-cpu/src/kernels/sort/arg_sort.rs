@@ -117,7 +117,8 @@ fn sort<T: Ordered, I: Item>(
         let to = out.at::<i32>(0).wrapping_offset(to);
         let item = |line: usize, i: usize| {
             let at = i as isize * along[0] + line as isize * across[0];
-            // SAFETY: the input's span was checked.
+            // SAFETY: `of_launch` checked the input's span; the loops below keep i below `n` and `line`
+            // below `count`.
             let key = unsafe { from.wrapping_offset(at).read() }.key();
             I::new(if descending { !key } else { key }.into(), i)
         };
@@ -212,7 +213,7 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
     fn run(self) {
         let Select { from, n, k, descending, best } = self;
         let key = |i: usize| {
-            // SAFETY: the input's span was checked; i < n.
+            // SAFETY: i < `n` in a contiguous line of the input, whose span `of_launch` checked for `sort`.
             let key = unsafe { from.add(i).read() }.key();
             if descending { !key } else { key }
         };

@@ -4,13 +4,14 @@ use crate::tensor::Tensor;
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        file::Content,
         origin::here,
         shape::Shape,
     },
     devices::{backend::Fill, defaults::default_dtype, device::Device},
     elements::{dtype::DType, element::Element, scalar::Scalar},
     graph::{
-        facts::Bounds,
+        facts::{Bounds, ValueInfo},
         node::{Inputs, Node, Value},
         op::{Op, Progression},
     },
@@ -118,6 +119,34 @@ impl Tensor {
         let mut bytes = vec![0; numel * dtype.size()];
         Error::here_in(fill(0, &mut bytes))?;
         Tensor::from_bytes_of(dtype, &bytes, shape, device)
+    }
+
+    /// [`Tensor::from_bytes_of`] with the bytes of a file from byte `at` on. Large tensors of floats on a
+    /// device whose memory is the host's are pages of the file where [`Content::lend`] gives them. Callers
+    /// call [`Content::check_unchanged`] afterwards.
+    ///
+    /// # Errors
+    /// The errors of reading, and of [`Tensor::from_slice`].
+    #[doc(hidden)] // for readers of file formats
+    #[track_caller]
+    pub fn from_content(
+        content: &Content,
+        at: u64,
+        dtype: DType,
+        shape: impl Into<Shape>,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let shape = shape.into().checked("from_bytes")?;
+        check("from_bytes", &shape, dtype, device)?;
+        if dtype.is_float()
+            && let Some(bytes) = content.lend(at, shape.numel() * dtype.size())
+            && let Some(storage) = Error::here_in(device.backend().adopt(dtype, bytes))?
+        {
+            let value = Value { storage, facts: ValueInfo::default(), view: None, format: None };
+            return Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value));
+        }
+        let read = |begin: usize, piece: &mut [u8]| content.read_at(piece, at + begin as u64);
+        Tensor::from_bytes_with(dtype, shape, device, &read)
     }
 
     /// [`Tensor::from_bytes_with`] after the checks, with known bounds of integers.

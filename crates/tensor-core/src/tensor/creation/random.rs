@@ -20,6 +20,7 @@ use crate::{
         state::{State, Stateful},
     },
     kernels::operators::{BinaryOp, RandomKind},
+    schedule::capture::{RandomStream, capture_number, is_capturing, note_draw, refuse_later},
 };
 
 /// A stream of random numbers for tensors on one device, like `torch.Generator`. Clones share the stream.
@@ -40,13 +41,36 @@ pub struct Generator {
 struct Stream {
     seed: u64,
     next: u64,
+    /// The capture in which it was made.
+    capture: u64,
+}
+
+impl Stream {
+    /// Reserves the next `count` blocks: the seed, and the first of them.
+    fn take(&mut self, count: u64) -> (u64, u64) {
+        let first = self.next;
+        self.next = first.wrapping_add(count);
+        (self.seed, first)
+    }
+}
+
+/// For compiled functions.
+impl RandomStream for Generator {
+    fn take(&self, count: u64) -> (u64, u64) {
+        self.advancing().take(count)
+    }
+
+    fn rewind(&self, next: u64) {
+        self.advancing().next = next;
+    }
 }
 
 impl Generator {
     /// The stream of `seed`, from its start, for tensors on `device`.
     #[doc(alias = "manual_seed")]
     pub fn seed(seed: u64, device: &Device) -> Generator {
-        Generator { stream: Arc::new(Mutex::new(Stream { seed, next: 0 })), device: device.clone() }
+        let stream = Stream { seed, next: 0, capture: capture_number() };
+        Generator { stream: Arc::new(Mutex::new(stream)), device: device.clone() }
     }
 
     /// The same stream for tensors on another device: both draw from it, and no number twice.
@@ -68,12 +92,27 @@ impl Generator {
     /// Sets the position in the stream.
     #[doc(alias = "set_state")]
     pub fn set_offset(&self, offset: u64) {
-        self.advancing().next = offset;
+        self.on_host().next = offset;
     }
 
     /// Sets the seed and the position, for this generator and its clones.
     pub fn set_seed_and_offset(&self, seed: u64, offset: u64) {
-        *self.advancing() = Stream { seed, next: offset };
+        let mut stream = self.on_host();
+        (stream.seed, stream.next) = (seed, offset);
+    }
+
+    /// The stream, to be changed by the host. A compiled function would repeat the numbers that it drew once.
+    #[track_caller]
+    fn on_host(&self) -> MutexGuard<'_, Stream> {
+        if !self.is_of_capture() {
+            refuse_later("compile", "draw random numbers on the host");
+        }
+        self.advancing()
+    }
+
+    /// Whether the function that is being captured made it.
+    fn is_of_capture(&self) -> bool {
+        is_capturing() && lock(&self.stream).capture == capture_number()
     }
 
     /// The stream, to be changed. Within [`fork_rng`] its state is kept first.
@@ -84,7 +123,7 @@ impl Generator {
             if let Some(fork) = forks.borrow_mut().last_mut()
                 && !fork.iter().any(|kept| Arc::ptr_eq(&kept.stream, &self.stream))
             {
-                let state = Stream { seed: stream.seed, next: stream.next };
+                let state = Stream { ..*stream };
                 fork.push(KeptStream { stream: self.stream.clone(), state });
             }
         });
@@ -95,9 +134,12 @@ impl Generator {
     /// For operations that generate their own numbers.
     pub fn take(&self, count: u64) -> (u64, u64) {
         let mut stream = self.advancing();
-        let first = stream.next;
-        stream.next = first.wrapping_add(count);
-        (stream.seed, first)
+        let (seed, first) = stream.take(count);
+        drop(stream);
+        if !self.is_of_capture() {
+            note_draw(|| Arc::new(self.clone()), seed, first, count);
+        }
+        (seed, first)
     }
 
     /// The device of the tensors that this generator draws.
@@ -107,7 +149,7 @@ impl Generator {
 
     /// The next word of the stream, generated on the host.
     pub fn next_u64(&self) -> u64 {
-        let (seed, counter) = self.take(1);
+        let (seed, counter) = self.on_host().take(1);
         let words = philox(seed, counter);
         u64::from(words[0]) << 32 | u64::from(words[1])
     }
@@ -122,7 +164,7 @@ impl Generator {
         const BUFFERED_WORDS: usize = 16;
         let mut order: Vec<usize> = (0..n).collect();
         // The stream is locked for all draws, and blocks are computed several at a time.
-        let mut stream = self.advancing();
+        let mut stream = self.on_host();
         let (mut words, mut used) = ([[0; BUFFERED_WORDS]; 2], BUFFERED_WORDS);
         for i in (1..n).rev() {
             let place = below(i as u64 + 1, || {

@@ -25,6 +25,7 @@ use crate::{
         formula::Formula,
         operators::{BinaryDomain, BinaryOp, CompareOp, UnaryDomain, UnaryOp},
     },
+    schedule::replay,
     tensor::autocast,
 };
 
@@ -207,7 +208,8 @@ impl Tensor {
     }
 
     /// A 0-d constant of this tensor's dtype and device. Constants in use on this thread are shared, so
-    /// that a loop of `x * 0.5` makes only one.
+    /// that a loop of `x * 0.5` makes only one. In a function that is being compiled they are apart, because
+    /// some differ at later calls.
     #[track_caller]
     pub(in crate::tensor) fn constant(&self, value: Scalar) -> Tensor {
         self.constant_of(value, self.dtype())
@@ -226,6 +228,9 @@ impl Tensor {
         let device = self.device();
         // Within a closure, `#[track_caller]` does not hold.
         let _line = caller_line();
+        if replay::has_own_constants() {
+            return Tensor::source_unchecked(Op::Full(value), ().into(), dtype, &device);
+        }
         RECENT.with_borrow_mut(|(next, kept)| {
             for (d, v, node) in kept.iter() {
                 if *d == dtype

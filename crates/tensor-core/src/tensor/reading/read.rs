@@ -9,7 +9,7 @@ use crate::{
     },
     elements::{dtype::DType, element::Element, scalar::Scalar},
     graph::{node::Value, op::Op},
-    schedule,
+    schedule::{self, capture::refuse_in_capture},
 };
 
 impl Tensor {
@@ -291,6 +291,7 @@ impl Tensor {
 
     /// Computes the value, and awaits copies from other devices.
     async fn compute_async(&self) -> Result<()> {
+        refuse_in_capture("compile", "read a value")?;
         let node = self.node();
         if node.has_value() { Ok(()) } else { schedule::evaluate_async(vec![node]).await }
     }

@@ -20,7 +20,7 @@ fn added(bytes: usize) {
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: `System` asks for a layout whose size is not 0, as this method's caller promises.
         let memory = unsafe { System.alloc(layout) };
         if !memory.is_null() {
             added(layout.size());
@@ -29,7 +29,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        // SAFETY: `System` asks for a layout whose size is not 0, as this method's caller promises.
         let memory = unsafe { System.alloc_zeroed(layout) };
         if !memory.is_null() {
             added(layout.size());
@@ -38,13 +38,14 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: the caller promises memory of this allocator with this layout; all of it is of `System`.
         unsafe { System.dealloc(memory, layout) };
         IN_USE.fetch_sub(layout.size(), Relaxed);
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `realloc`.
+        // SAFETY: the caller promises memory of this allocator, which comes from `System`, with this layout,
+        // and a new size that `realloc` allows.
         let moved = unsafe { System.realloc(memory, layout, size) };
         if !moved.is_null() {
             IN_USE.fetch_sub(layout.size(), Relaxed);

@@ -91,7 +91,8 @@ impl<T: Score> Task<'_, T> {
         if self.wanted != Wanted::Query {
             for (result, width) in [(self.results[1], p.width), (self.results[2], p.features)] {
                 let at = result.at::<T>((self.batch * p.keys + self.keys.start) * width);
-                // SAFETY: these keys' results are this task's.
+                // SAFETY: `of_launch` checked that the result has `keys` rows of `width` for each batch
+                // position; these keys belong to this task alone.
                 unsafe { std::slice::from_raw_parts_mut(at, self.keys.len() * width) }.fill(T::ZERO);
             }
         }
@@ -137,7 +138,8 @@ impl<T: Score> Task<'_, T> {
         let (p, given, batch, queries) = (self.p, self.given, self.batch, &block.queries);
         let (query, gradient) = (p.query.matrix::<T>(batch), given.gradient.matrix::<T>(batch));
         let groups = queries.len().div_ceil(LANES);
-        // SAFETY: the block is within the matrices.
+        // SAFETY: `queries` is part of the `rows` of both matrices, by `check_custom` and `of_launch`, and
+        // `Task::run` gave the block's buffers room for them.
         unsafe {
             p.transposed(query, queries, p.width, p.scale, block.query_columns);
             p.transposed(gradient, queries, p.features, T::ONE, block.gradient_columns);
@@ -159,13 +161,14 @@ impl<T: Score> Task<'_, T> {
         for (i, query) in queries.clone().enumerate() {
             let mut sum = T::ZERO;
             for feature in 0..p.features {
-                // SAFETY: both elements are within their matrices.
+                // SAFETY: both matrices have `rows` rows of `features`, by `check_custom`; `query` and
+                // `feature` are below these.
                 let (x, y) =
                     unsafe { (out.element(query, feature).read(), gradient.element(query, feature).read()) };
                 sum = sum + x * y;
             }
             sums[i] = sum;
-            // SAFETY: as above.
+            // SAFETY: the log-sum-exp has a number for each of the `rows` queries, by `check_custom`.
             block_logarithms[i] = unsafe { logarithms.wrapping_offset(query as isize * stride).read() };
         }
     }
@@ -186,11 +189,12 @@ impl<T: Score> Task<'_, T> {
     /// Copies rows, each padded to whole groups.
     ///
     /// # Safety
-    /// The rows are within the matrix.
+    /// The rows are within the matrix, and `to` has room for a row of whole groups for each.
     unsafe fn rows(&self, matrix: Matrix<T>, rows: &Range<usize>, width: usize, to: &mut [Lanes<T>]) {
         let (from, strides) = (matrix.element(rows.start, 0), [matrix.row, matrix.column]);
         let to_strides = [width.next_multiple_of(LANES) as isize, 1];
-        // SAFETY: the caller's promise; `to` has room for the rows.
+        // SAFETY: the rows are within the matrix by `# Safety`, and `to` has room for `rows.len()` rows,
+        // `to_strides` apart.
         unsafe {
             strided::block(
                 self.p.isa,
@@ -298,7 +302,8 @@ impl<T: Score> Task<'_, T> {
         p.isa.run(super::Scaled { numbers: result.as_flattened_mut(), by: p.scale });
         let to = self.results[0].at::<T>((self.batch * p.rows + queries.start) * p.width);
         let (sizes, strides) = ([queries.len(), p.width], [1, (groups * LANES) as isize]);
-        // SAFETY: these queries' results belong to this task.
+        // SAFETY: the first result has `rows` rows of `width` for each batch position, by `check_custom`;
+        // these queries belong to this task alone.
         unsafe {
             strided::block(p.isa, sizes, result.as_ptr().cast(), strides, to, [p.width as isize, 1]);
         }

@@ -31,7 +31,8 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
         let (scores, spare) = (room.take(tile), room.take(tile));
         greatest.fill([T::NEG_INFINITY; LANES]);
         sums.fill([T::ZERO; LANES]);
-        // SAFETY: the block is within its matrix.
+        // SAFETY: `queries` is part of the `rows` of the matrix, whose span `of_launch` checked;
+        // `transposed` has `width` rows of `groups`.
         unsafe { p.transposed(p.query.matrix(batch), &queries, p.width, p.scale, transposed) };
         let seen = p.seen(queries.end);
         if seen == 0 {
@@ -80,12 +81,14 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
                 true => T::INFINITY,
                 false => greatest[i] + sums[i].ln(),
             };
-            // SAFETY: each result is written by one block only.
+            // SAFETY: the output has a number for each of the `rows` queries of each batch position, by
+            // `check_custom`, and each query belongs to one block.
             unsafe { logarithms.at::<T>(first + i).write(logarithm) };
         }
         let (sizes, strides) = ([queries.len(), p.features], [1, columns as isize]);
         let to = out.at::<T>(first * p.features);
-        // SAFETY: as above.
+        // SAFETY: the output has `rows` rows of `features` for each batch position, by `check_custom`, and
+        // each query belongs to one block.
         unsafe {
             strided::block(p.isa, sizes, results.as_ptr().cast(), strides, to, [p.features as isize, 1])
         };

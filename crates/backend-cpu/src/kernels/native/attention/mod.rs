@@ -72,7 +72,7 @@ fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<
         let word = |i: isize| {
             let at =
                 place.memory.at::<u32>(place.layout.offset()).wrapping_offset(i * place.layout.strides()[0]);
-            // SAFETY: the operand is u32 [4], within its buffer.
+            // SAFETY: `check_custom` accepted only u32 [4], and `of_launch` checked its span; i < 4.
             u64::from(unsafe { at.read() })
         };
         let number = |i: isize| word(i) | word(i + 1) << 32;
@@ -135,7 +135,7 @@ impl Source<'_> {
         let layout = Layout::contiguous(shape.clone());
         let mut copy = vec![T::ZERO; self.layout.numel()];
         let from = self.memory.at::<T>(0).wrapping_add(self.layout.offset()).cast_const();
-        // SAFETY: the launch checked the layout against its buffer, and the vector has as many elements.
+        // SAFETY: `of_launch` checked the layout against its buffer, and the vector has as many elements.
         unsafe { strided::copy(isa, shape, from, strides, copy.as_mut_ptr(), layout.strides()) };
         Some((copy, layout))
     }
@@ -192,7 +192,7 @@ impl<T: Score> Problem<'_, T> {
     /// zeros.
     ///
     /// # Safety
-    /// The rows are within the matrix.
+    /// The rows are within the matrix, and `to` has room for `width` rows of whole groups.
     unsafe fn transposed(
         &self,
         matrix: Matrix<T>,
@@ -207,7 +207,7 @@ impl<T: Score> Problem<'_, T> {
         }
         let (from, to_strides) = (matrix.element(rows.start, 0), [(groups * LANES) as isize, 1]);
         let strides = [matrix.column, matrix.row];
-        // SAFETY: the caller's promise, and `to` has `width` rows of `groups`.
+        // SAFETY: by `# Safety` the rows are within the matrix, and `to` has `width` rows of `groups`.
         unsafe {
             let to = to.as_mut_ptr().cast();
             strided::block(self.isa, [width, rows.len()], from, strides, to, to_strides);
@@ -339,7 +339,7 @@ impl<'a, T> Room<'a, T> {
 /// Calls `f` with room for `groups` groups, whose contents are arbitrary numbers.
 fn with_room<T: Score, R>(groups: usize, f: impl FnOnce(Room<'_, T>) -> R) -> R {
     crate::kernels::product::gemm::with_packed::<T, R>(groups * LANES, |at| {
-        // SAFETY: there is room for that many numbers, and all of them are initialised.
+        // SAFETY: `with_packed` gives this call room for `groups * LANES` numbers, all initialised.
         f(Room(unsafe { std::slice::from_raw_parts_mut(at.cast(), groups) }))
     })
 }

@@ -119,7 +119,7 @@ macro_rules! score {
 score!(f32, isa, job => {
     #[cfg(target_arch = "x86_64")]
     if isa.is_avx512() {
-        // SAFETY: the processor has AVX-512.
+        // SAFETY: `is_avx512` is true only if the processor has AVX-512.
         return unsafe { crate::simd::vector::F32x16::run(WithExp(job, PhantomData::<(Wide, f32)>)) };
     }
     match isa.has_fma() {
@@ -133,7 +133,8 @@ score!(f64, isa, job => { isa.narrow().run(WithExp(job, PhantomData::<(Each<fals
 /// gives the address of the first element of each operand; its `last` is ignored.
 ///
 /// # Safety
-/// As [`MicroKernels::run`] for these rows and columns; whole registers may be read of `b`.
+/// As [`MicroKernels::run`] for these rows and columns. Whole registers may be read of `b`, up to the one
+/// with the last column.
 pub(super) unsafe fn product<T: HasMicroKernels>(
     kernels: &MicroKernels<T>,
     rows: usize,
@@ -144,16 +145,17 @@ pub(super) unsafe fn product<T: HasMicroKernels>(
     let parts = rows.div_ceil(kernels.rows(panels.most()));
     for i in 0..parts {
         let some = threads::part(rows, 1, parts, i);
+        let tile = tile.skip_rows(some.start);
         for panel in 0..panels.count() {
             let (first, registers) = panels.place(panel);
             let micro = MicroTile {
                 b: tile.b.wrapping_add(first),
-                to: tile.to.wrapping_add(some.start * tile.to_row + first),
+                to: tile.to.wrapping_add(first),
                 last: (columns - first).min(registers * kernels.width) - (registers - 1) * kernels.width,
-                a: tile.a.wrapping_offset(some.start as isize * tile.a_row),
-                ..*tile
+                ..tile
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` all rows and columns are in memory, of which these are some; `last`
+            // keeps writes within `columns`.
             unsafe { kernels.run(some.len(), registers, &micro) };
         }
     }

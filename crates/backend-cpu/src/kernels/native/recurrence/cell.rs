@@ -46,28 +46,28 @@ impl Activation for f64 {
 const WIDTH: usize = 16;
 
 /// # Safety
-/// `W` numbers can be read.
+/// `at` holds `W` initialised numbers.
 #[inline(always)]
 unsafe fn read<T: Copy, const W: usize>(at: *const T) -> [T; W] {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` holds `W` numbers by `# Safety`, and the read may be unaligned.
     unsafe { at.cast::<[T; W]>().read_unaligned() }
 }
 
 /// # Safety
-/// `W` numbers can be written.
+/// `at` has room for `W` numbers, and nothing else accesses them.
 #[inline(always)]
 unsafe fn write<T, const W: usize>(at: *mut T, numbers: [T; W]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` has room for `W` numbers by `# Safety`, and the write may be unaligned.
     unsafe { at.cast::<[T; W]>().write_unaligned(numbers) };
 }
 
 /// The elementwise sum of `W` numbers at `a` and `b`.
 ///
 /// # Safety
-/// `W` numbers can be read at both.
+/// Both addresses hold `W` initialised numbers.
 #[inline(always)]
 unsafe fn sum<T: Activation, const W: usize>(a: *const T, b: *const T) -> [T; W] {
-    // SAFETY: the caller's promise.
+    // SAFETY: both addresses hold `W` numbers by `# Safety`.
     let (mut sum, b): ([T; W], [T; W]) = unsafe { (read(a), read(b)) };
     for l in 0..W {
         sum[l] = sum[l] + b[l];
@@ -98,7 +98,8 @@ trait Elements {
     /// Processes `W` elements from number `at` on.
     ///
     /// # Safety
-    /// There are that many elements, and the pointers are valid for them.
+    /// `at + W` is at most the count, and the pointers are valid for that many elements of each part that
+    /// the cell has.
     unsafe fn some<const W: usize>(&self, at: usize);
 }
 
@@ -111,7 +112,8 @@ impl<E: Elements> Job for All<E> {
     fn run(self) {
         let n = self.0.count();
         let mut at = 0;
-        // SAFETY: within the count; the callers of `forward` and `backward` promise valid pointers.
+        // SAFETY: `at + W` is at most the count here, and `forward` and `backward` have valid pointers for
+        // all elements, by their own `# Safety`.
         unsafe {
             while at + WIDTH <= n {
                 self.0.some::<WIDTH>(at);
@@ -155,7 +157,8 @@ impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
     #[inline(always)]
     unsafe fn some<const W: usize>(&self, at: usize) {
         let Forward(cell, Next { size, gates, work, before, hidden, cell: of_cell, .. }) = *self;
-        // SAFETY: the caller's promise.
+        // SAFETY: by `# Safety` each pointer that this cell uses has elements `at..at + W` in every part of
+        // it; the parts are `size` apart.
         unsafe {
             let (gates, work) = (gates.add(at), work.add(at));
             let mut h = [T::ZERO; W];
@@ -213,8 +216,8 @@ impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
 /// Computes a step whose sums are complete.
 ///
 /// # Safety
-/// The pointers are valid for the elements and parts that the cell has. They are initialised, except the
-/// next state, and nothing else accesses the ones that are written.
+/// The pointers are valid for `count` elements of each part that the cell has. They are initialised, except
+/// the next state, and nothing else accesses the ones that are written.
 pub(super) unsafe fn forward<T: Activation>(isa: Isa, cell: RecurrentCell, next: Next<T>) {
     match isa.fused() {
         Some(fused) => fused.run(All(Forward::<T, true>(cell, next))),
@@ -257,7 +260,8 @@ impl<T: Activation, const FUSED: bool> Elements for Backward<T, FUSED> {
     unsafe fn some<const W: usize>(&self, at: usize) {
         let Backward(cell, step) = self;
         let size = step.size;
-        // SAFETY: the caller's promise.
+        // SAFETY: by `# Safety` each pointer that this cell uses has elements `at..at + W` in every part of
+        // it; the parts are `size` apart.
         unsafe {
             let (kept, of_gates, of_state) =
                 (step.kept.wrapping_add(at), step.of_gates.add(at), step.of_state.add(at));

@@ -101,8 +101,8 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
                 work,
             };
             layer.each(steps, |step, rows, panels| {
-                // SAFETY: the sizes of all inputs and outputs were checked; tasks have different sequences
-                // or different panels.
+                // SAFETY: `check_custom` and `of_launch` checked the sizes of all inputs and outputs, and
+                // `each` runs the steps in order. Tasks have different sequences or different panels.
                 unsafe { pass.step(step, rows, panels) }
             });
         }
@@ -127,7 +127,8 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
                 of_state: if of.cell == RecurrentCell::Gru { outputs[2] } else { outputs[0] },
             };
             layer.each(steps + 1, |round, rows, panels| {
-                // SAFETY: as above.
+                // SAFETY: `check_custom` and `of_launch` checked the sizes of all inputs and outputs, and
+                // `each` runs the rounds in order. Tasks have different sequences or different panels.
                 unsafe { pass.round(round, rows, panels) }
             });
         }
@@ -161,8 +162,8 @@ impl<T: Activation> Layer<T> {
             let (first, width, columns) = self.place(panel);
             let from = weight.at::<T>(matrix * self.size * self.terms).cast_const();
             let to = self.packed.at::<T>(matrix * self.matrix + first * self.terms);
-            // SAFETY: the panel is within its matrix, whose size was checked, and each panel is written by
-            // one task.
+            // SAFETY: `place` keeps the panel within its matrix, whose size `check_custom` checked, and
+            // within `packed`, which `typed` made for all panels. One task packs each panel.
             unsafe {
                 if columns < width {
                     to.write_bytes(0, width * self.terms);
@@ -231,8 +232,8 @@ impl<T: Activation> Layer<T> {
     /// contiguous terms. The result goes to `to`, with rows `to_row` apart, or is added to it.
     ///
     /// # Safety
-    /// The rows' terms are initialised. Nothing else accesses the result, which is initialised if it is
-    /// added to.
+    /// `a` has `rows` rows of initialised terms, and `to`, apart from it, as many rows of the state's size.
+    /// Nothing else accesses the panel's columns of the result, which are initialised if they are added to.
     #[allow(clippy::too_many_arguments)]
     unsafe fn product(
         &self,
@@ -264,7 +265,8 @@ impl<T: Activation> Layer<T> {
                     last: columns + self.kernels.width - width,
                     update: Update::adds(adds || block > 0),
                 };
-                // SAFETY: the caller's promise; whole registers may be read of packed panels.
+                // SAFETY: these rows of `a` and of the result are in memory by `# Safety`; `pack` filled
+                // whole registers of the panel, and `last` keeps writes within the state's size.
                 unsafe { self.kernels.run(rows.len(), registers, &tile) };
             }
         }
@@ -289,8 +291,8 @@ impl<T: Activation> Forwards<'_, T> {
     /// Computes a step of some sequences and panels.
     ///
     /// # Safety
-    /// The memories have the sizes of the layer, the steps before are done, and nothing else accesses these
-    /// elements.
+    /// The memories have the sizes of the layer, `rows` and `panels` are within them, the steps before are
+    /// done, and nothing else accesses the elements that these rows and panels write.
     unsafe fn step(&self, step: usize, rows: Range<usize>, panels: Range<usize>) {
         let Layer { isa, of, batch, size, .. } = *self.layer;
         let (cell, at) = (of.cell, self.layer.at(step));
@@ -309,7 +311,8 @@ impl<T: Activation> Forwards<'_, T> {
         // The part of `work` for the sum of a gate. The last sum of a GRU is stored separately, because it
         // is not added to the input's contribution.
         let part = |gate: usize| if cell == RecurrentCell::Gru && gate == 2 { 3 } else { gate };
-        // SAFETY: the caller's promise; all pointers below are to elements of these memories.
+        // SAFETY: by `# Safety` the memories have the layer's sizes; every offset below is of one of these
+        // rows or of the bias, and this call alone writes the panels' columns of these rows.
         unsafe {
             let is_gru = cell == RecurrentCell::Gru;
             for row in rows.clone().filter(|_| is_gru) {
@@ -385,7 +388,8 @@ impl<T: Activation> Backwards<'_, T> {
     /// As [`Forwards::step`].
     unsafe fn round(&self, round: usize, rows: Range<usize>, panels: Range<usize>) {
         let steps = self.layer.steps;
-        // SAFETY: the caller's promise.
+        // SAFETY: `begin`, `by_weight` and `step` have the conditions of `round`, and earlier rounds did
+        // all later steps.
         unsafe {
             match round {
                 0 => self.begin(&rows, &panels),
@@ -405,7 +409,8 @@ impl<T: Activation> Backwards<'_, T> {
         let columns = self.layer.columns(panels);
         let copy = |from: Memory, to: Memory, row: usize| {
             let at = row * self.layer.size + columns.start;
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` both memories have a row of `size` for each sequence, with these
+            // columns; an output is not an input.
             unsafe {
                 std::ptr::copy_nonoverlapping(from.at::<T>(at).cast_const(), to.at::<T>(at), columns.len())
             };
@@ -431,7 +436,8 @@ impl<T: Activation> Backwards<'_, T> {
             0 => (self.first.at::<T>(0), self.first_cell.at::<T>(0)),
             _ => (state(&self.hidden, step - 1), self.cell_state(step - 1)),
         };
-        // SAFETY: the caller's promise; all pointers below are to elements of these memories.
+        // SAFETY: by `# Safety` the memories have the layer's sizes; every offset below is of one of these
+        // rows, and this call alone writes the panels' columns of them.
         unsafe {
             for row in rows.clone() {
                 let part = |of: Memory| of.at::<T>((at * batch + row) * gates + columns.start);
@@ -470,14 +476,15 @@ impl<T: Activation> Backwards<'_, T> {
     /// it.
     ///
     /// # Safety
-    /// As [`Forwards::step`].
+    /// As [`Forwards::step`]; `step` itself is done, for all panels.
     unsafe fn by_weight(&self, step: usize, rows: &Range<usize>, panels: &Range<usize>) {
         let Layer { of, batch, size, .. } = *self.layer;
         let gates = of.cell.gates() * size;
         let a = self.of_state.at::<T>((self.layer.at(step) * batch + rows.start) * gates).cast_const();
         let to = self.of_hidden.at::<T>(rows.start * size);
         for panel in panels.clone() {
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` `of_state` has `gates` numbers for each of these rows, which `step`
+            // wrote, and `of_hidden` has a row of `size` that holds the gradient so far.
             unsafe { self.layer.product(0, panel, rows.len(), a, to, size, true) };
         }
     }

@@ -78,8 +78,9 @@ impl Bf16Product<'_> {
     /// The errors of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
-    /// not overlap. More than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
+    /// The operands have these rows and columns, whose `k` terms are initialised. The result's elements of
+    /// the rectangle can be written, no other thread reads or writes them, and they do not overlap the
+    /// operands. More than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
     pub(crate) unsafe fn run(
         &self,
         isa: Isa,
@@ -117,7 +118,9 @@ impl Bf16Product<'_> {
                                 ..columns.end.min(columns.start + strips.end * STRIP);
                             let mut none = |_: Range<usize>, _: &Range<usize>| Ok(());
                             let finish: Finished<'_> = if i + 1 == blocks { &mut *finish } else { &mut none };
-                            // SAFETY: the caller's promise; there is room for these strips.
+                            // SAFETY: the rectangle is as `# Safety` asks, and tiles are
+                            // in place. `place` has room for the widest group's strips,
+                            // two strips of rows, and the sums of both.
                             unsafe {
                                 macro_kernel.group(&place, self.terms(blocks, i), &rows, some, finish)?
                             };
@@ -160,7 +163,8 @@ impl MacroKernel<'_> {
     /// Adds a block of terms to some columns, and calls `finish` with rows that are through.
     ///
     /// # Safety
-    /// As [`Bf16Product::run`], and the place has room for the columns' strips.
+    /// As [`Bf16Product::run`], within [`Pairs::with_tiles`]. The place has room for the columns' strips, at
+    /// most [`MOST_STRIPS`] of them, for two strips of rows, and for their sums.
     unsafe fn group(
         &self,
         place: &Place,
@@ -174,13 +178,15 @@ impl MacroKernel<'_> {
             Side { at: p.a.at, term: p.a.column, other: p.a.row, strip, isa: self.isa },
             Side { at: p.b.at, term: p.b.row, other: p.b.column, strip, isa: self.isa },
         );
-        // SAFETY: the caller's promise.
+        // SAFETY: `place.columns` has room for the columns' strips, by `# Safety`. `Pairs` imply AVX-512.
         unsafe { right.pack_columns(&terms, &columns, place.columns) };
         let tiles = terms.len().div_ceil(TERMS);
         let mut unfinished = rows.start;
         for first in rows.clone().step_by(UNIT) {
             let some = first..rows.end.min(first + UNIT);
-            // SAFETY: the caller's promise; two strips of rows have room.
+            // SAFETY: `UNIT` rows are two strips, for which `place.rows` has room by
+            // `# Safety`; `Pairs` imply AVX-512. Each block has at least one tile of the strips
+            // that were packed, and sums of its own in `place`.
             unsafe {
                 left.pack_rows(&terms, &some, place.rows);
                 for tile in (0..tiles).step_by(AT_ONCE) {
@@ -214,11 +220,13 @@ impl MacroKernel<'_> {
     /// Stores the sums of a few rows and columns, or adds them to what is there.
     ///
     /// # Safety
-    /// As [`Bf16Product::run`].
+    /// As [`Bf16Product::run`]; `sums` has rows of [`WIDTH`] for these rows,
+    /// and there are no more columns than that.
     unsafe fn store(&self, sums: *const f32, rows: &Range<usize>, columns: &Range<usize>, add: bool) {
         for (r, row) in rows.clone().enumerate() {
             let at = row * self.product.n + columns.start;
-            // SAFETY: a row of the scratch has as many sums as there are columns here; the caller's promise.
+            // SAFETY: `sums` has a row of at least as many numbers as there are columns, and the result has
+            // these elements, by `# Safety`; `Pairs` imply AVX-512.
             unsafe {
                 let sums = std::slice::from_raw_parts(sums.add(r * WIDTH), columns.len());
                 match self.product.to {
@@ -298,10 +306,12 @@ impl Side<'_> {
     /// Packs columns: in each tile a pair's 16 columns side by side.
     ///
     /// # Safety
-    /// As [`Bf16Product::run`]; `to` has room for their strips.
+    /// These terms of the columns can be read; `to` has room for their strips, at most [`MOST_STRIPS`] of
+    /// them, and is apart from them. The processor has AVX-512.
     unsafe fn pack_columns(&self, terms: &Range<usize>, columns: &Range<usize>, to: *mut u8) {
         let tiles = terms.len().div_ceil(TERMS);
-        // SAFETY: the caller's promise.
+        // SAFETY: terms and columns are some of those of `# Safety`; `lines` has room for the `n` tiles of a
+        // strip's columns, and `to` for each tile of each strip.
         unsafe {
             if !self.along_terms(terms, columns) {
                 return self.zip_columns(terms, columns, to);
@@ -326,11 +336,13 @@ impl Side<'_> {
     /// Packs up to two strips of rows: in each tile a row's 16 pairs side by side.
     ///
     /// # Safety
-    /// As [`Bf16Product::run`]; `to` has room for their strips.
+    /// These terms of at most two strips of rows can be read; `to` has room for their strips, and is apart
+    /// from them. The processor has AVX-512.
     unsafe fn pack_rows(&self, terms: &Range<usize>, rows: &Range<usize>, to: *mut u8) {
         let along = self.along_terms(terms, rows);
         let tiles = terms.len().div_ceil(TERMS);
-        // SAFETY: the caller's promise.
+        // SAFETY: terms and rows are some of those of `# Safety`; `tile` has room for a tile of each of two
+        // strips, and `to` for each tile of each strip.
         unsafe {
             if along {
                 for (s, first) in rows.clone().step_by(STRIP).enumerate() {
@@ -354,11 +366,13 @@ impl Side<'_> {
     /// Sixteen lines of 32 terms each for every tile: one for each position, and zeros past them.
     ///
     /// # Safety
-    /// As [`Bf16Product::run`]; `to` has room for the tiles.
+    /// These terms of the positions, at most [`STRIP`] of them, can be read; `to` has room for the tiles, and
+    /// is aligned for bf16 and apart from them.
     unsafe fn lines(&self, terms: &Range<usize>, others: &Range<usize>, to: *mut u8) {
         let tiles = terms.len().div_ceil(TERMS);
         let line = TERMS * size_of::<bf16>();
-        // SAFETY: the caller's promise.
+        // SAFETY: each position has a line in each tile, of `TERMS` elements: its terms, which can be read by
+        // `# Safety`, and zeros; the lines after the last position fill the tile.
         unsafe {
             if self.term.even() == Some(1) {
                 let whole = terms.len() / TERMS;
@@ -399,7 +413,8 @@ impl Side<'_> {
     /// zeros past them.
     ///
     /// # Safety
-    /// As [`Bf16Product::run`]; `to` has room for the strips.
+    /// These terms of the columns can be read; `to` has room for their strips, at most [`MOST_STRIPS`] of
+    /// them, and is apart from them. The processor has AVX-512.
     unsafe fn zip_columns(&self, terms: &Range<usize>, columns: &Range<usize>, to: *mut u8) {
         let strips = columns.len().div_ceil(STRIP);
         let runs = runs(self.other, columns.clone());
@@ -412,7 +427,8 @@ impl Side<'_> {
             for (row, copy) in rows.iter_mut().zip(&mut copies) {
                 let copy = copy.as_mut_ptr().cast::<bf16>();
                 *row = copy.cast_const();
-                // SAFETY: the caller's promise; a copy has room for the columns of a group.
+                // SAFETY: the runs are of the columns, which can be read for this term by `# Safety`; `copy`
+                // has room for `MOST_STRIPS` strips, and there are no more.
                 unsafe {
                     match (next.next(), runs.as_slice()) {
                         (Some(term), &[(_, n, first)]) => {
@@ -435,8 +451,8 @@ impl Side<'_> {
             }
             let copied: [*const bf16; 2] = copies.each_ref().map(|copy| copy.as_ptr().cast());
             let to = to.wrapping_add(pair * 64);
-            // SAFETY: whole strips are in memory or in the copies; a strip's columns past the last are zeros
-            // there.
+            // SAFETY: the first `whole` strips are in memory, and the others in the copies, with zeros past
+            // the last column; `# Safety` gives `to` room for a line of each, and the processor AVX-512.
             unsafe {
                 zip(rows, to, self.strip, 0..whole);
                 zip(copied, to, self.strip, whole..strips);
@@ -447,19 +463,20 @@ impl Side<'_> {
     /// A tile of 16 lines of 16 pairs, or of pairs' lines, the other way round.
     ///
     /// # Safety
-    /// Both are tiles and do not overlap.
+    /// Both are whole tiles and do not overlap.
     unsafe fn transpose(&self, from: *const u32, to: *mut u32) {
         let side = STRIP as isize;
-        // SAFETY: the caller's promise.
+        // SAFETY: both are whole tiles by `# Safety`, and `block` moves those by unaligned loads and stores.
         unsafe { strided::block(self.isa, [STRIP, STRIP], from, [1, side], to, [side, 1]) };
     }
 }
 
 /// # Safety
-/// The runs are in the operand, and `to` has room for them.
+/// The elements of each run can be read, at its distance from `from`; `to` has room for them at their
+/// positions, and is apart from them.
 unsafe fn copy_runs(runs: &[Run], from: *const bf16, to: *mut bf16) {
     for &(at, n, offset) in runs {
-        // SAFETY: the caller's promise.
+        // SAFETY: by `# Safety`, the run's `n` elements can be read, and `n` written from position `at` on.
         unsafe { std::ptr::copy_nonoverlapping(from.wrapping_offset(offset), to.add(at), n) };
     }
 }
@@ -471,7 +488,8 @@ unsafe fn copy_runs(runs: &[Run], from: *const bf16, to: *mut bf16) {
 #[target_feature(enable = "avx512f")]
 unsafe fn zip(rows: [*const bf16; 2], to: *mut u8, apart: usize, strips: Range<usize>) {
     for s in strips {
-        // SAFETY: the caller's promise.
+        // SAFETY: both rows hold strip `s`, `to` has a line for it, and
+        // the processor has AVX-512, by `# Safety`.
         unsafe {
             let [low, high] =
                 rows.map(|row| _mm512_cvtepu16_epi32(_mm256_loadu_si256(row.add(s * STRIP).cast())));
@@ -574,7 +592,7 @@ mod tests {
                     unsafe { whole.run(isa, pairs, 0..m, 0..n, None) }.unwrap();
                     for rows in [0..m / 3, m / 3..m] {
                         for columns in [0..n / 2, n / 2..n] {
-                            // SAFETY: as above.
+                            // SAFETY: every index is within its vector, and `cut` has `m * n` elements.
                             unsafe { pieces.run(isa, pairs, rows.clone(), columns, None) }.unwrap();
                         }
                     }
@@ -585,7 +603,7 @@ mod tests {
                     if k <= BF16_KC_TERMS {
                         let mut rounded = vec![bf16::NAN; m * n];
                         let whole = of(Target::Rounded(rounded.as_mut_ptr()));
-                        // SAFETY: as above.
+                        // SAFETY: every index is within its vector, and `rounded` has `m * n` elements.
                         unsafe { whole.run(isa, pairs, 0..m, 0..n, None) }.unwrap();
                         assert!(rounded.iter().zip(&sums).all(|(&x, &sum)| x == bf16::from_f32(sum)));
                     }

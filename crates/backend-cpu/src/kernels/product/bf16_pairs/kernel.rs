@@ -43,11 +43,12 @@ impl Pairs {
     /// Adds the terms of some tiles to one or two strips of rows and one or two of columns.
     ///
     /// # Safety
-    /// The strips' tiles can be read and the sums written (and read, if it adds). Called within
+    /// `rows` and `columns` are 1 or 2. The tiles of as many strips of each can be read, at multiples of four
+    /// bytes, and the sums of the strips' rows written (and read, if it adds). Called within
     /// [`Pairs::with_tiles`]; `tiles` is not 0.
     pub(crate) unsafe fn run(self, rows: usize, columns: usize, block: &Block) {
-        // SAFETY: the caller's promise; a value of `Pairs` is only made where the processor has the
-        // instructions.
+        // SAFETY: `Bf16::available` gives a value only where the processor has the instructions, and each
+        // function accesses as many strips as `# Safety` promises.
         unsafe {
             match (self, rows, columns) {
                 (Pairs::Amx, 1, 1) => amx_1_1(block),
@@ -109,8 +110,9 @@ macro_rules! amx {
         unsafe fn $name(block: &Block) {
             let &Block { tiles, a: [a0, a1], b: [b0, b1], sums, add } = block;
             let below = sums.wrapping_add(STRIP * WIDTH);
-            // SAFETY: the caller's promise. Tiles are used here alone, so that they stay from one block of
-            // code to the next.
+            // SAFETY: `# Safety` gives `tiles` tiles of these strips, and their sums: 16 rows at
+            // `sums`, and for a second strip 16 at `below`. Tiles are used here alone, so that they
+            // stay from one block of code to the next.
             unsafe {
                 match add {
                     true => asm!(
@@ -180,7 +182,7 @@ amx!(amx_1_1;
 const ROWS: usize = 8;
 
 /// # Safety
-/// As [`Pairs::run`]; the processor has the instructions.
+/// As [`Pairs::run`] for `strips` strips of rows and `N` of columns; the processor has the instructions.
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
 unsafe fn avx512<const N: usize>(strips: usize, block: &Block) {
@@ -189,7 +191,8 @@ unsafe fn avx512<const N: usize>(strips: usize, block: &Block) {
         let (strip, first) = (part * ROWS / STRIP, part * ROWS % STRIP);
         let a = block.a[strip].wrapping_add(first * STRIP * pair);
         let to = block.sums.wrapping_add(part * ROWS * WIDTH);
-        // SAFETY: the caller's promise.
+        // SAFETY: these are `ROWS` rows of one of `strips` strips, whose tiles and sums are there by
+        // `# Safety`, as are the tiles of `N` strips of columns.
         unsafe {
             let mut sums = [[_mm512_setzero_ps(); N]; ROWS];
             if block.add {

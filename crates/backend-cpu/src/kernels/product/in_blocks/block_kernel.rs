@@ -61,7 +61,8 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
     /// operations than a decoded number does.
     ///
     /// # Safety
-    /// As [`BlockDots::run`] asks.
+    /// `block` can be read, `head` is its head, and it has the group; the group's elements can be read at
+    /// `x`, and the sums of its two halves at `halves`.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // the registers go by the same numbers as their elements
     unsafe fn group(
@@ -71,7 +72,8 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
         (x, halves): (*const f32, *const f32),
         sums: &mut [V; REGISTERS],
     ) -> f32 {
-        // SAFETY: the caller's promise.
+        // SAFETY: a register from `at` on ends within the half, so that all elements are the
+        // group's, which can be read by `# Safety`.
         unsafe {
             let (first, second) = (F::scale(block, head, group, 0), F::scale(block, head, group, 1));
             for r in 0..HALF / V::WIDTH {
@@ -98,7 +100,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
     /// added to its sum.
     ///
     /// # Safety
-    /// As [`BlockDots::run`] asks.
+    /// As [`BlockDots::run`] asks; `row` is one of its rows.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     unsafe fn row(&self, row: usize) -> ([V; VECTORS], f32) {
@@ -117,7 +119,8 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
             for line in 0..F::BYTES.div_ceil(LINE) {
                 prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: by `# Safety` the row has `blocks` whole blocks, and each vector as many elements; `at`
+            // is below their number, and `halves` has two sums for each group.
             unsafe {
                 let head = F::head::<V>(block);
                 for group in 0..F::ELEMENTS / GROUP {
@@ -165,7 +168,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V,
             let count = ROWS.min(self.rows.end - row);
             let (mut lines, mut offsets) = ([[V::splat(0.0); ROWS]; VECTORS], [0.0; ROWS]);
             for i in 0..count {
-                // SAFETY: the caller of `BlockDots::run` gives all of these rows.
+                // SAFETY: `BlockDots::run` asks for all rows before `rows.end`, and `row + i` is before it.
                 let (sums, offset) = unsafe { self.row(row + i) };
                 offsets[i] = offset;
                 for v in 0..VECTORS {
@@ -176,7 +179,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V,
                 let totals = V::totals(lines[v]);
                 let to = self.dots.rows.to.wrapping_add((self.vector + v) * self.dots.rows.to_vector);
                 for i in 0..count {
-                    // SAFETY: as above, of the results.
+                    // SAFETY: `BlockDots::run` asks for the results of its rows with each vector.
                     unsafe {
                         to.wrapping_add((row + i) * self.dots.rows.to_row).write(totals[i] + offsets[i])
                     };
@@ -196,12 +199,13 @@ impl BlockDots<'_> {
     /// Forms the results of some rows.
     ///
     /// # Safety
-    /// All rows can be read, whole blocks of `format` for as many elements as each vector has; the results
-    /// can be written, and nothing else accesses those of these rows.
+    /// All rows can be read, whole blocks of `format` for as many elements as each vector has. The
+    /// vectors have one length, and `halves` is their [`half_sums`]. The results can be written, and
+    /// nothing else accesses those of these rows.
     pub(crate) unsafe fn run(&self, isa: Isa, format: GgmlType, rows: &Range<usize>) {
         macro_rules! some {
             ($format:ident, $v:ident, $vectors:expr, $vector:expr) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: `by_register` takes registers of `isa`, and the rest is what `# Safety` asks.
                 unsafe {
                     $v::run(InRegisters::<$format, $v, { $vectors }> {
                         dots: *self,

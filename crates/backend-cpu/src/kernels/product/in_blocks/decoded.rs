@@ -208,7 +208,8 @@ pub(crate) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
                     Strided { at: shifted.first(whole.a.at), row: whole.a.row, column: shifted.steps() };
                 m
             };
-            // SAFETY: as above; what was decoded is all that the piece reads of it.
+            // SAFETY: `run` checked the other operand and the output, of which this part is the task's own;
+            // `decoded` has all of the piece's terms and outer positions.
             unsafe { multiply(isa, &piece, rows)? };
         }
         Ok(())
@@ -238,12 +239,12 @@ fn dots_format<T: Decoded>(parts: &Parts<'_>, operand: &Operand<'_>, left: bool)
 /// Product `b` of a batch, whose matrix's rows are decoded in registers.
 ///
 /// # Safety
-/// The layouts and the output's size were checked against the buffers, elements are f32, and
-/// [`dots_format`] gave the format.
+/// The layouts and the output's size were checked against the buffers, elements are f32, and [`dots_format`]
+/// gave the format for this operand; nothing else accesses the product's results.
 unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, format: GgmlType, b: usize) {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
     let Some((bytes, _)) = operand.blocks.ggml() else { return };
-    // SAFETY: the caller's promise.
+    // SAFETY: the layouts and the output were checked by `# Safety`; the blocks' address is not read.
     let whole = unsafe { product::<f32>(of, lhs, rhs, sums, b) };
     let (from, outer, terms, vectors, rows) = match left {
         true => (whole.b.at, whole.b.column, whole.b.row, of.n, of.m),
@@ -254,12 +255,13 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
     let mut spread = Vec::new();
     if terms.even() != Some(1) {
         for &start in &starts {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i` is below `k`, so this is an element of the vector, in the checked layout.
             spread.extend((0..of.k).map(|i| unsafe { start.wrapping_offset(terms.at(i)).read() }));
         }
     }
     let x: SmallVec<[&[f32]; BLOCK_VECTORS]> = match spread.is_empty() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the terms are contiguous where none were spread, and
+        // the checked layout has `k` of each vector.
         true => starts.iter().map(|&start| unsafe { std::slice::from_raw_parts(start, of.k) }).collect(),
         false => spread.chunks_exact(of.k).collect(),
     };
@@ -280,14 +282,16 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
         let rounded: SmallVec<[Rounded; BLOCK_VECTORS]> = x.iter().map(|x| Rounded::new(isa, x)).collect();
         let (dots, form) = (RoundedDots { x: &rounded, rows: block_rows }, ByteForm::best(isa));
         threads::share(parts, |i| {
-            // SAFETY: the caller's promise; the parts are apart.
+            // SAFETY: `dots_format` found whole blocks in all rows, which the checked layout spans, and the
+            // vectors have `k` elements each; `form` is of `isa`, and the parts are apart.
             unsafe { dots.run(form, format, &threads::part(rows, ROWS, parts, i)) }
         });
         return;
     }
     let dots = BlockDots { x: &x, halves: &half_sums(&x), rows: block_rows };
     threads::share(parts, |i| {
-        // SAFETY: the caller's promise; the parts are apart.
+        // SAFETY: `dots_format` found whole blocks in all rows, which the checked layout spans, and the
+        // vectors have `k` elements each; the parts are apart.
         unsafe { dots.run(isa, format, &threads::part(rows, ROWS, parts, i)) }
     });
 }
@@ -318,12 +322,12 @@ impl<'a> Shifted<'a> {
 /// One product of `rows` rows.
 ///
 /// # Safety
-/// As [`Product::run`] asks.
+/// As [`Product::run`] asks for all columns of `rows` rows.
 unsafe fn multiply<T: Decoded>(isa: Isa, piece: &Product<'_, T>, rows: usize) -> Result<()> {
     // A vector's results are contiguous.
     let vector = VectorProduct::of(rows, piece.n, &piece.a, &piece.b)
         .filter(|_| piece.update == Update::Set && (rows == 1 || piece.to_row == 1));
-    // SAFETY: the caller's promise.
+    // SAFETY: the product is as `# Safety` asks, and a vector is only kept where its results are contiguous.
     unsafe {
         match vector {
             Some(vector) => vector.run(isa, piece.k, piece.to, rows * piece.n),

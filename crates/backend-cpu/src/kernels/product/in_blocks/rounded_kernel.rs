@@ -92,7 +92,7 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
     /// The results of rows `row..row + ROWS`. Vectors beyond the last are the last once more.
     ///
     /// # Safety
-    /// As [`RoundedDots::run`] asks.
+    /// As [`RoundedDots::run`] asks; rows `row..row + ROWS` are among its rows.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     unsafe fn some(&self, row: usize) {
@@ -116,7 +116,8 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
                 for line in 0..F::BYTES.div_ceil(LINE) {
                     prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: `RoundedDots::run` asks for rows of as many whole blocks as the vectors have, which
+                // have one length, so that block `i` can be read and each vector has group `at`.
                 unsafe {
                     let head = F::head::<B>(block);
                     for part in 0..F::ELEMENTS / GROUP {
@@ -151,7 +152,8 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
         for r in 0..ROWS {
             for v in 0..VECTORS {
                 let at = vectors[v] * to_vector + (row + r) * to_row;
-                // SAFETY: the caller's promise.
+                // SAFETY: `row + r` is one of the rows, and `RoundedDots::run`
+                // asks for their results with each vector.
                 unsafe { to.wrapping_add(at).write(B::total(sums[r][v]) + offsets[r][v]) };
             }
         }
@@ -164,7 +166,7 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> Job for InByt
     fn run(self) {
         // There are at least `ROWS` rows; the last ones overlap with those before.
         for row in self.rows.clone().step_by(ROWS) {
-            // SAFETY: the caller of `RoundedDots::run` gives all of these rows.
+            // SAFETY: there are at least `ROWS` rows, so that the last `ROWS` are among them.
             unsafe { self.some(row.min(self.rows.end - ROWS)) };
         }
     }
@@ -174,12 +176,14 @@ impl RoundedDots<'_> {
     /// Forms the results of some rows.
     ///
     /// # Safety
-    /// All rows can be read, whole blocks of `format` for as many elements as each vector has; the results
-    /// can be written, and nothing else accesses those of these rows.
+    /// The processor has `form`. All rows can be read, whole blocks of `format` for as many
+    /// elements as each vector has, and the vectors have one length. The results can be written,
+    /// and nothing else accesses those of these rows.
     pub(crate) unsafe fn run(&self, form: ByteForm, format: GgmlType, rows: &Range<usize>) {
         macro_rules! some {
             ($format:ident, $b:ident, $vectors:expr, $rows:expr, $vector:expr) => {
-                // SAFETY: the caller's promise; the processor has the form.
+                // SAFETY: the processor has `form`, whose registers these are, and `go` takes several rows at
+                // once only where there are as many; the rest is what `# Safety` asks.
                 unsafe {
                     $b::run(InBytes::<$format, $b, { $vectors }, { $rows }> {
                         dots: *self,

@@ -115,8 +115,9 @@ impl<T: Float> Job for Boxes<'_, T> {
                 for list in 0..lists {
                     let row = |r: usize| {
                         let row = first.wrapping_offset((list + r) as isize * strides[2]);
-                        // SAFETY: the caller gives the rows of the images, two more than there are rows of
-                        // results; where they follow each other, all are one list.
+                        // SAFETY: `is_bounded` asks for all rows of the images, two more
+                        // than there are rows of results, and of `width + 2` elements; where
+                        // they follow each other, all are one list.
                         unsafe { std::slice::from_raw_parts(row, numbers) }
                     };
                     let (upper, middle, lower) = (row(0), row(1), row(2));

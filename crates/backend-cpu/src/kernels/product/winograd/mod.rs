@@ -112,7 +112,7 @@ impl Convolution {
                 let first = k as isize * row + c as isize * channel;
                 let window: [T; TAPS] = std::array::from_fn(|tap| {
                     let at = first + (tap / 3) as isize * down + (tap % 3) as isize * across;
-                    // SAFETY: the caller's promise.
+                    // SAFETY: row, channel and tap are the weight's, all of which can be read by `# Safety`.
                     unsafe { from.at(at).read() }
                 });
                 match coefficients.of(&window) {
@@ -154,8 +154,8 @@ impl Convolution {
     /// None that is met here: those of products that nothing finishes.
     ///
     /// # Safety
-    /// All elements of the images can be read, and the block's results written; no other thread does
-    /// either. `weight` is [`Convolution::transformed`].
+    /// All elements of the images can be read; the block's results can be written, and no other thread
+    /// accesses them. `weight` is [`Convolution::transformed`].
     pub(super) unsafe fn run<T: HasMicroKernels>(
         &self,
         isa: Isa,
@@ -173,7 +173,7 @@ impl Convolution {
         let rest = (2 * SIDE * of.line()).max(Boxes::<T>::room(of));
         with_numbers::<T, _>(size + rest, |scratch| {
             let (points, lines) = scratch.split_at_mut(size);
-            // SAFETY: the caller's promise.
+            // SAFETY: `is_bounded` reads the images and the transformed weight, which `# Safety` covers.
             if !unsafe { self.is_bounded(isa, weight, image, block, points, lines)? } {
                 return Ok(false);
             }
@@ -187,7 +187,7 @@ impl Convolution {
                 to: &mut points[slot..],
                 slot,
             };
-            // SAFETY: the registers are the processor's, and the rest is the caller's promise.
+            // SAFETY: `images` is compiled for `isa`, and `# Safety` covers all channels of the images.
             unsafe { images(forward, channels) };
             let (n, parts) = (of.count(pieces).next_multiple_of(WIDEST), bound::parts(channels));
             for point in 0..POINTS {
@@ -212,7 +212,8 @@ impl Convolution {
             let mut finite = true;
             for row in 0..rows {
                 let products = &points[row * padded..];
-                // SAFETY: as above.
+                // SAFETY: `back` is compiled for `isa`, and the results of
+                // these pieces can be written by `# Safety`.
                 finite &= unsafe { back(Back { of, products, slot, to, out: self.out, row, pieces }) };
             }
             Ok(finite)
@@ -311,7 +312,7 @@ mod tests {
             let mut good = vec![false; self.of.blocks()];
             let Some(transformed) = transformed else { return (out, good) };
             for (block, good) in good.iter_mut().enumerate() {
-                // SAFETY: as above.
+                // SAFETY: every index is below the vectors' lengths, and `transformed` is of this weight.
                 *good = unsafe {
                     self.of.run(isa, &transformed, image.as_ptr(), out.as_mut_ptr(), block).unwrap()
                 };

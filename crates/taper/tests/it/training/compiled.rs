@@ -1,0 +1,112 @@
+//! Compiled training steps and inference of a network, on every device, against the same calls as usual: they
+//! have the same bits. `crates/optim/tests/it/compiled.rs` has the optimizers and what cannot be compiled.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::cell::RefCell;
+
+use taper::{ErrorKind, compile, prelude::*};
+
+use crate::common::{device, tensor};
+
+/// A network with running means, dropout and a pool.
+fn network(rng: &Generator) -> Result<Sequential> {
+    Ok(Sequential::new()
+        .add(Conv2d::new(1, 4, 3, rng)?)
+        .add(BatchNorm2d::new(4, rng.device())?)
+        .add(Relu)
+        .add(MaxPool2d::new(2))
+        .add(Flatten::default())
+        .add(Dropout::new(0.25, rng)?)
+        .add(Linear::new(36, 3, rng)?))
+}
+
+fn batch(k: usize, device: &Device) -> Result<(Tensor, Tensor)> {
+    let x = tensor(&[6, 1, 8, 8], k as u64 + 1, DType::F32, device)?;
+    let labels: Vec<i32> = (0..6).map(|i| ((i + k) % 3) as i32).collect();
+    Ok((x, Tensor::from_vec(labels, [6], device)?))
+}
+
+/// The bits of losses, of all tensors of the network, and of an inference.
+type Bits = Vec<Vec<u8>>;
+
+fn trained(is_compiled: bool, device: &Device) -> Result<Bits> {
+    let rng = Generator::seed(1, device);
+    let model = network(&rng)?;
+    let adam = RefCell::new(AdamW::new(model.parameters(), AdamWConfig { lr: 0.01, ..Default::default() }));
+    let step = |(x, y): (Tensor, Tensor)| {
+        adam.borrow().zero_grad();
+        let loss = cross_entropy(&model.forward(&x)?, &y)?;
+        loss.backward()?;
+        clip_grad_norm(&model.parameters(), 1.0)?;
+        adam.borrow_mut().step()?;
+        Ok(loss.detach())
+    };
+    let infer = |x: Tensor| no_grad(|| model.forward(&x)?.softmax(-1));
+    let (compiled_step, compiled_infer) = (compile(step), compile(infer));
+    let mut bits = Vec::new();
+    for k in 0..5 {
+        let (x, y) = batch(k, device)?;
+        model.train();
+        let loss = if is_compiled { compiled_step.call((x.clone(), y))? } else { step((x.clone(), y))? };
+        bits.push(loss.read_bytes()?);
+        // The function of an inference sees both modes.
+        for training in [false, true] {
+            if training {
+                model.train()
+            } else {
+                model.eval()
+            }
+            let found = if is_compiled { compiled_infer.call(x.clone())? } else { infer(x.clone())? };
+            bits.push(found.read_bytes()?);
+        }
+    }
+    if is_compiled {
+        let (steps, inferences) = (compiled_step.counts(), compiled_infer.counts());
+        assert_eq!((steps.captured, steps.replayed), (2, 3), "{steps:?}");
+        assert_eq!((inferences.captured, inferences.replayed), (2, 8), "{inferences:?}");
+    }
+    for tensor in model.state_dict().values() {
+        bits.push(tensor.read_bytes()?);
+    }
+    Ok(bits)
+}
+
+#[test]
+fn a_network_learns_the_same() -> Result<()> {
+    let device = device();
+    assert_eq!(trained(true, &device)?, trained(false, &device)?);
+    Ok(())
+}
+
+#[test]
+fn a_bad_label_changes_nothing() -> Result<()> {
+    let device = device();
+    let rng = Generator::seed(1, &device);
+    let model = Linear::new(4, 3, &rng)?;
+    let sgd = RefCell::new(Sgd::new(model.parameters(), SgdConfig { lr: 0.1, ..Default::default() }));
+    let step = compile(|(x, y): (Tensor, Tensor)| {
+        sgd.borrow().zero_grad();
+        let loss = cross_entropy(&model.forward(&x)?, &y)?;
+        loss.backward()?;
+        sgd.borrow_mut().step()?;
+        Ok(loss.detach())
+    });
+    let x = tensor(&[2, 4], 3, DType::F32, &device)?;
+    // Labels that only the device knows, and labels of the host.
+    let one = Tensor::new([1i32, 1], &device)?;
+    let labels = |of: [i32; 2]| Tensor::new(of, &device)?.mul(&one);
+    for _ in 0..3 {
+        step.call((x.clone(), labels([0, 2])?))?.eval()?;
+        step.call((x.clone(), Tensor::new([1i32, 2], &device)?))?.eval()?;
+    }
+    let before: Vec<Vec<u8>> = model.parameters().iter().map(Tensor::read_bytes).collect::<Result<_>>()?;
+    for bad in [labels([0, 3])?, Tensor::new([3i32, 0], &device)?] {
+        let error = step.call((x.clone(), bad)).and_then(|loss| loss.eval()).unwrap_err();
+        assert!(!matches!(error.kind(), ErrorKind::Capture { .. }), "{error}");
+        assert!(error.to_string().contains("cross_entropy"), "{error}");
+    }
+    let after: Vec<Vec<u8>> = model.parameters().iter().map(Tensor::read_bytes).collect::<Result<_>>()?;
+    assert_eq!(before, after);
+    step.call((x, labels([1, 1])?))?.eval()?;
+    Ok(())
+}
