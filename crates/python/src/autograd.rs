@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// One tensor whose gradient is the sum of those of all outputs, each times its seed.
-fn root(outputs: &[(Tensor, Option<Tensor>)]) -> Result<Tensor> {
+pub(crate) fn root(outputs: &[(Tensor, Option<Tensor>)]) -> Result<Tensor> {
     taper::enable_grad(|| {
         let mut sum: Option<Tensor> = None;
         for (output, seed) in outputs {
@@ -50,7 +50,7 @@ fn root(outputs: &[(Tensor, Option<Tensor>)]) -> Result<Tensor> {
 }
 
 /// The leaves that a result was computed from.
-fn leaves(root: &Tensor) -> Vec<Tensor> {
+pub(crate) fn leaves(root: &Tensor) -> Vec<Tensor> {
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
     let mut waiting = vec![root.clone()];
     while let Some(node) = waiting.pop() {

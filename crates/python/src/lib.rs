@@ -8,8 +8,10 @@ mod args;
 mod autograd;
 mod cell;
 mod device;
+mod distributions;
 mod dtype;
 mod errors;
+mod func;
 mod handle;
 mod ops;
 mod optim;
@@ -17,6 +19,7 @@ mod print;
 mod promote;
 mod recurrent;
 mod run;
+mod summary;
 mod tensor;
 mod view;
 
@@ -33,6 +36,9 @@ fn _taper(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("_dtypes", dtype::names())?;
     ops::register(module)?;
     autograd::register(module)?;
+    func::register(module)?;
+    distributions::register(module)?;
+    summary::register(module)?;
     optim::register(module)?;
     recurrent::register(module)?;
     module.add_function(wrap_pyfunction!(dtype::promote_types, module)?)?;

@@ -59,6 +59,7 @@ from . import (  # noqa: E402
     onnx,
     optim,
     random,
+    safetensors,
     serialization,
     special,
     testing,

@@ -4,10 +4,11 @@ Entries of ``sys.modules`` are made before the program runs; nothing is written,
 touched.
 """
 
-import importlib
+import importlib.util
 import pkgutil
 import runpy
 import sys
+import types
 
 
 def alias():
@@ -21,6 +22,17 @@ def alias():
         if name == "taper" or name.startswith("taper."):
             sys.modules["torch" + name[len("taper"):]] = module
     sys.modules["torch._C"] = taper._compat
+    _alias_safetensors(taper.safetensors)
+
+
+def _alias_safetensors(ours):
+    """Makes ``safetensors`` and ``safetensors.torch`` names of this package's module, if they are not installed."""
+    if "safetensors" in sys.modules or importlib.util.find_spec("safetensors") is not None:
+        return
+    package = types.ModuleType("safetensors", ours.__doc__)
+    package.__path__ = []
+    package.safe_open, package.SafetensorError, package.torch = ours.safe_open, ours.SafetensorError, ours
+    sys.modules["safetensors"], sys.modules["safetensors.torch"] = package, ours
 
 
 def main():

@@ -488,6 +488,10 @@ class Module:
         return {name: value for name, value in self.__dict__.items() if name != "_watched"}
 
     def __setstate__(self, state):
+        # A module that PyTorch has saved has other hooks.
+        for name in _HOOKS:
+            self.__dict__[name] = OrderedDict()
+        self.__dict__["_non_persistent_buffers_set"] = set()
         self.__dict__.update(state)
 
 

@@ -9,6 +9,10 @@ from .module import Module
 __all__ = ["RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"]
 
 
+#: Attributes of PyTorch's layers, for which there is no use here.
+_OF_PYTORCH = ("_all_weights", "_flat_weights", "_flat_weights_names", "_flat_weight_refs")
+
+
 class _Recurrent(Module):
     _states = 1
 
@@ -53,7 +57,7 @@ class _Recurrent(Module):
         return text
 
     def _rebuilt(self, state):
-        self.__dict__.update(state)
+        Module.__setstate__(self, {name: value for name, value in state.items() if name not in _OF_PYTORCH})
         values = dict(self._parameters)
         self._build()
         for name, parameter in self._parameters.items():
@@ -62,7 +66,12 @@ class _Recurrent(Module):
         return self
 
     def __getstate__(self):
-        return {name: value for name, value in self.__dict__.items() if name != "_native"}
+        names = [name.split("_l") for name in self._parameters]
+        layers = dict.fromkeys(layer for _, layer in names)
+        listed = [[f"{name}_l{layer}" for name, own in names if own == layer] for layer in layers]
+        state = {name: value for name, value in super().__getstate__().items() if name != "_native"}
+        # PyTorch's layers find their weights by these names.
+        return {**state, "_all_weights": listed}
 
     def __setstate__(self, state):
         self._rebuilt(state)

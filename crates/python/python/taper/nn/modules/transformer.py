@@ -33,6 +33,8 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.head_dim = embed_dim // num_heads
         self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        self.bias_k = self.bias_v = None
+        self.add_zero_attn = add_zero_attn
         made = {"device": device, "dtype": dtype}
         if self._qkv_same_embed_dim:
             self.in_proj_weight = Parameter(empty(3 * embed_dim, embed_dim, **made))
@@ -114,6 +116,8 @@ class _Layer(Module):
         for number in range(1, self._norms + 1):
             self.add_module(f"dropout{number}", Dropout(dropout))
         self.activation = {"relu": F.relu, "gelu": F.gelu}.get(activation, activation)
+        # PyTorch's layers of a file look at this.
+        self.activation_relu_or_gelu = {F.relu: 1, F.gelu: 2}.get(self.activation, 0)
 
     def _attend_to_memory(self, *settings):
         pass

@@ -1,0 +1,120 @@
+//! `vmap` and gradients for a batch of seeds, over Taper's function transforms: the parts of `torch.func` that
+//! need the recorded graph. The package composes the other transforms of them.
+
+use std::{cell::RefCell, collections::HashSet};
+
+use pyo3::{prelude::*, types::PyList};
+use taper::{ErrorKind, Result, Tensor, autograd::func::vmap};
+
+use crate::{
+    args::Value,
+    autograd::{leaves, root},
+    errors::{keep, runtime},
+    tensor::{PyTensor, run},
+};
+
+/// The name of `vmap` in Taper's errors.
+const OP: &str = "vmap";
+
+/// Applies a Python function to all slices of the inputs along the given axes. It is called once, with a list
+/// of slices, and gives a list of tensors; the results have the axis of slices first.
+#[pyfunction]
+fn _vmap(
+    py: Python<'_>,
+    function: Py<PyAny>,
+    inputs: Vec<Value>,
+    axes: Vec<Option<isize>>,
+) -> PyResult<Vec<PyTensor>> {
+    let inputs: Vec<Tensor> = inputs.into_iter().map(|input| input.0).collect();
+    let results = run(py, move || {
+        let call = |slices: &[Tensor]| {
+            Python::attach(|py| {
+                let slices = slices.iter().map(|one| Py::new(py, PyTensor::plain(one.clone())));
+                let slices = PyList::new(py, slices.collect::<PyResult<Vec<_>>>()?)?;
+                let results: Vec<Value> = function.call1(py, (slices,))?.extract(py)?;
+                Ok(results.into_iter().map(|Value(result)| result).collect::<Vec<Tensor>>())
+            })
+            .map_err(|error| keep(OP, error))
+        };
+        vmap(call, &inputs, &axes)
+    })?;
+    Ok(results.into_iter().map(PyTensor::plain).collect())
+}
+
+/// The gradients of the outputs by the inputs for each of a batch of seeds, which is the first axis of the
+/// seeds and of the gradients. `None` for an input that no output depends on.
+#[pyfunction]
+fn _grad_batched(
+    py: Python<'_>,
+    outputs: Vec<Value>,
+    seeds: Vec<Value>,
+    inputs: Vec<Value>,
+    create_graph: bool,
+) -> PyResult<Vec<Option<PyTensor>>> {
+    if outputs.iter().any(|output| !output.0.is_tracked()) {
+        return Err(runtime("element 0 of tensors does not require grad and does not have a grad_fn"));
+    }
+    if inputs.iter().any(|input| !input.0.is_tracked()) {
+        return Err(runtime("One of the differentiated Tensors does not require grad"));
+    }
+    let outputs: Vec<Tensor> = outputs.into_iter().map(|output| output.0).collect();
+    let seeds: Vec<Tensor> = seeds.into_iter().map(|seed| seed.0).collect();
+    let inputs: Vec<Tensor> = inputs.into_iter().map(|input| input.0).collect();
+    let gradients = run(py, move || {
+        let reached = RefCell::new(vec![false; inputs.len()]);
+        let pull = |seeds: &[Tensor]| {
+            let pairs: Vec<_> = outputs.iter().cloned().zip(seeds.iter().cloned().map(Some)).collect();
+            let found = taper::grad(&[&root(&pairs)?], &inputs, create_graph)?;
+            reached.replace(found.iter().map(Option::is_some).collect());
+            let complete = found.into_iter().zip(&inputs);
+            Ok(complete.map(|(found, input)| found.unwrap_or_else(|| input.zeros_like())).collect::<Vec<_>>())
+        };
+        let batched = match vmap(pull, &seeds, &vec![Some(0); seeds.len()]) {
+            // A rule that reads values has no batched form.
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported { op: OP, .. }) => {
+                one_by_one(pull, &seeds, inputs.len())?
+            }
+            batched => batched?,
+        };
+        Ok(batched.into_iter().zip(reached.into_inner()).map(|(one, is)| is.then_some(one)).collect::<Vec<_>>())
+    })?;
+    Ok(gradients.into_iter().map(|gradient| gradient.map(PyTensor::plain)).collect())
+}
+
+/// The gradients of each seed by itself.
+fn one_by_one(
+    pull: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+    seeds: &[Tensor],
+    inputs: usize,
+) -> Result<Vec<Tensor>> {
+    let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); inputs];
+    for at in 0..seeds.first().map_or(0, |seed| seed.dims()[0]) {
+        let seed = seeds.iter().map(|seed| seed.select(0, at as isize)).collect::<Result<Vec<_>>>()?;
+        for (row, found) in rows.iter_mut().zip(pull(&seed)?) {
+            row.push(found);
+        }
+    }
+    rows.iter().map(|row| Tensor::stack(row, 0)).collect()
+}
+
+/// Whether tensors depend on leaves that need a gradient and are none of these.
+#[pyfunction]
+fn _depend_on_others(tensors: Vec<Value>, own: Vec<Value>) -> bool {
+    let own: HashSet<u64> = own.iter().filter_map(|one| one.0.leaf()).map(|leaf| leaf.id()).collect();
+    tensors.iter().any(|one| leaves(&one.0).iter().any(|leaf| !own.contains(&leaf.id())))
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The tensor of the whole memory that this one is a view of.
+    fn _whole(&self) -> PyTensor {
+        PyTensor::at(crate::cell::Place { base: self.base(), view: None })
+    }
+}
+
+/// Adds the functions of this file to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(_vmap, module)?)?;
+    module.add_function(wrap_pyfunction!(_grad_batched, module)?)?;
+    module.add_function(wrap_pyfunction!(_depend_on_others, module)?)
+}
