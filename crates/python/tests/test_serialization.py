@@ -308,7 +308,7 @@ def test_pytorch_reads_a_file_of_taper(weights_only):
 def modules(nn):
     return nn.Sequential(
         nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
-        nn.Unflatten(1, (1, 8)) if False else nn.Identity(), nn.Softmax(-1), nn.Dropout(0.1),
+        nn.Softmax(-1), nn.Dropout(0.1),
     ).eval()
 
 

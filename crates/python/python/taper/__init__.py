@@ -43,11 +43,12 @@ from ._tensor import set_printoptions  # noqa: E402
 globals().update(_taper._dtypes)
 
 from ._functions import *  # noqa: E402, F403
+from . import autograd  # noqa: E402
+from .autograd import functional as _functional  # noqa: E402, F401
 from . import (  # noqa: E402
     _compat,
     amp,
     array_api,
-    autograd,
     backends,
     cuda,
     distributed,
@@ -70,6 +71,7 @@ from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
 from .linalg import logdet, pinverse, slogdet, svd  # noqa: E402
 from .nn.functional import celu_, dropout, embedding, layer_norm, relu_, rms_norm, selu_  # noqa: E402
+from .func import vmap  # noqa: E402
 from .serialization import load, save  # noqa: E402
 
 from math import e, inf, nan, pi  # noqa: E402, F401

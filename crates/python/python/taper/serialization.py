@@ -122,28 +122,26 @@ def _strided(flat, offset, size, stride):
 
 
 def _nested(flat, offset, axes):
-    """A view for strides each of which is a multiple of the next, or ``None``."""
+    """A view for strides each of which is a multiple of the next, the last one excepted, or ``None``."""
     if not axes:
         return flat[offset]
-    starts, sizes, rest = [], [], offset
-    for (count, step), (_, below) in zip(axes, axes[1:] + [(1, 1)]):
-        if step % below:
+    *outer, (count, step) = axes
+    shape, index, rest, block = [], [], offset, None
+    for size, stride in outer:
+        start, rest = divmod(rest, stride)
+        if block is not None and (block % stride or start + size > block // stride):
             return None
-        starts.append(rest // step)
-        rest %= step
-        sizes.append((count, step // below))
-    # Within its parent, each axis must end before the next block begins.
-    for at in range(1, len(axes)):
-        if starts[at] + axes[at][0] > sizes[at - 1][1]:
-            return None
-    rows = starts[0] + axes[0][0]
-    if rows * axes[0][1] > flat.numel():
+        shape.append(start + size if block is None else block // stride)
+        index.append(slice(start, start + size))
+        block = stride
+    end = rest + (count - 1) * step + 1
+    index.append(slice(rest, end, step))
+    if block is None:
+        return flat[index[0]]
+    # The last row of the outermost axis may lack elements that no tensor has.
+    if end > block or shape[0] * outer[0][1] > flat.numel():
         return None
-    # The last axis of all has the elements between two of the last stride.
-    shape = [rows] + [inner for _, inner in sizes]
-    view = flat[: rows * axes[0][1]].view(shape)
-    index = [slice(start, start + count) for start, (count, _) in zip(starts, axes)]
-    return view[tuple([*index, rest])]
+    return flat[: shape[0] * outer[0][1]].view([*shape, block])[tuple(index)]
 
 
 # Writing
@@ -223,6 +221,8 @@ class _Pickler(pickle._Pickler):
         module = getattr(obj, "__module__", None) or ""
         if module.split(".")[0] not in ("taper", "torch"):
             return super().save_global(obj, name)
+        if _is_layer(obj):
+            return self._name(obj, f"torch.nn.modules.{_PLACES.get(obj.__name__, module.split('.')[-1])}", obj.__name__)
         names = (name, getattr(obj, "__qualname__", None), getattr(obj, "__name__", None))
         for found in filter(None, names):
             for place in (module, _ours(module)):
@@ -269,6 +269,43 @@ class _Reduced:
 
 
 _Pickler.dispatch[_Reduced] = _Pickler.save_reduced
+
+
+#: The modules in which PyTorch has layers that are elsewhere here.
+_PLACES = {
+    name: module
+    for module, names in {
+        "activation": "MultiheadAttention",
+        "batchnorm": "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm",
+        "distance": "CosineSimilarity PairwiseDistance",
+        "flatten": "Flatten Unflatten",
+        "fold": "Fold Unfold",
+        "instancenorm": "InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+        "linear": "NonDynamicallyQuantizableLinear",
+        "normalization": "LayerNorm RMSNorm GroupNorm LocalResponseNorm",
+        "padding": " ".join(f"{kind}Pad{d}d" for kind in ("Zero", "Constant", "Reflection", "Replication", "Circular")
+                            for d in (1, 2, 3)),
+        "pixelshuffle": "PixelShuffle PixelUnshuffle",
+        "upsampling": "Upsample UpsamplingNearest2d UpsamplingBilinear2d",
+    }.items()
+    for name in names.split()
+}
+
+
+def _is_layer(obj):
+    return isinstance(obj, type) and obj.__module__.startswith("taper.nn.modules.") and "." not in obj.__qualname__
+
+
+def _layer(module, name):
+    """The layer that PyTorch has in this module, wherever it is here."""
+    from . import nn
+
+    if not module.startswith("torch.nn.modules."):
+        return None
+    for place in (nn, nn.modules.transformer):
+        if _is_layer(getattr(place, name, None)):
+            return getattr(place, name)
+    return None
 
 
 def _ours(module):
@@ -465,7 +502,8 @@ class _Unpickler(pickle._Unpickler):
         if self._trusted:
             if (module, name) in _REBUILD:
                 return _REBUILD[module, name]
-            return super().find_class(_ours(module), name)
+            layer = _layer(module, name)
+            return super().find_class(_ours(module), name) if layer is None else layer
         allowed = _allowed()
         if (module, name) in allowed:
             return allowed[module, name]

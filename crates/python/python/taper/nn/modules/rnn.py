@@ -71,7 +71,9 @@ class _Recurrent(Module):
         listed = [[f"{name}_l{layer}" for name, own in names if own == layer] for layer in layers]
         state = {name: value for name, value in super().__getstate__().items() if name != "_native"}
         # PyTorch's layers find their weights by these names.
-        return {**state, "_all_weights": listed}
+        flat = [name for names in listed for name in names]
+        weights = [self._parameters[name] for name in flat]
+        return {**state, "_all_weights": listed, "_flat_weights_names": flat, "_flat_weights": weights}
 
     def __setstate__(self, state):
         self._rebuilt(state)

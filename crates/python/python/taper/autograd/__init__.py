@@ -2,8 +2,8 @@
 
 import functools
 
-from . import _taper
-from ._taper import Tensor
+from .. import _taper
+from .._taper import Tensor
 
 
 class _Mode:
@@ -107,9 +107,24 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
          is_grads_batched=False, materialize_grads=False):
     """The gradients of outputs by inputs."""
     outputs, inputs = _listed(outputs), _listed(inputs)
-    found = _taper._grad(outputs, _seeds(grad_outputs, len(outputs)), inputs, create_graph)
+    seeds = _seeds(grad_outputs, len(outputs))
+    if is_grads_batched:
+        for output, seed in zip(outputs, seeds):
+            if seed is None or seed.shape[1:] != output.shape:
+                raise RuntimeError(
+                    "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
+                    f"dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
+                    f"output, but a mismatch was detected: grad_output has a shape of "
+                    f"{None if seed is None else seed.shape} and output has a shape of {output.shape}."
+                )
+        found = _taper._grad_batched(outputs, seeds, inputs, create_graph)
+    else:
+        found = _taper._grad(outputs, seeds, inputs, create_graph)
     if materialize_grads:
-        found = [one.new_zeros(one.shape) if value is None else value for one, value in zip(inputs, found)]
+        batch = seeds[0].shape[:1] if is_grads_batched else ()
+        found = [
+            one.new_zeros((*batch, *one.shape)) if value is None else value for one, value in zip(inputs, found)
+        ]
     elif not allow_unused and any(value is None for value in found):
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set "
