@@ -2,7 +2,7 @@
 
 use pyo3::{prelude::*, types::PyTuple};
 use taper::{
-    Result, Tensor,
+    Device, Result, Tensor,
     distributions::{
         Bernoulli, Beta, Binomial, Categorical, Cumulative, Dirichlet, Distribution, Exponential, Gamma,
         Laplace, LogNormal, MultivariateNormal, Normal, Poisson, Reparameterized, Uniform, kl_divergence,
@@ -140,9 +140,9 @@ impl Kind {
     }
 }
 
-/// A distribution of Taper.
+/// A distribution of Taper, and the device of its parameters.
 #[pyclass(name = "_Distribution", module = "taper._taper", frozen)]
-struct PyDistribution(Kind);
+struct PyDistribution(Kind, Device);
 
 /// The error of a method that a distribution does not have; the package raises PyTorch's before it.
 fn missing(method: &'static str) -> taper::Error {
@@ -154,8 +154,8 @@ impl PyDistribution {
     #[new]
     fn new(py: Python<'_>, name: &str, parameters: Vec<Value>) -> PyResult<PyDistribution> {
         let parameters: Vec<Tensor> = parameters.into_iter().map(|parameter| parameter.0).collect();
-        let name = name.to_string();
-        run(py, move || Kind::new(&name, &parameters)).map(PyDistribution)
+        let (name, device) = (name.to_string(), parameters.first().map_or_else(taper::cpu, Tensor::device));
+        run(py, move || Kind::new(&name, &parameters)).map(|kind| PyDistribution(kind, device))
     }
 
     fn batch_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -173,7 +173,7 @@ impl PyDistribution {
         shape: Vec<usize>,
         generator: Option<PyRef<'_, PyGenerator>>,
     ) -> PyResult<PyTensor> {
-        let rng = PyGenerator::of(generator, &taper::cpu());
+        let rng = PyGenerator::of(generator, &self.1);
         made(py, "", || Ok(self.0.any().draw(shape.into(), &rng)?.detach()))
     }
 
@@ -184,7 +184,7 @@ impl PyDistribution {
         shape: Vec<usize>,
         generator: Option<PyRef<'_, PyGenerator>>,
     ) -> PyResult<PyTensor> {
-        let rng = PyGenerator::of(generator, &taper::cpu());
+        let rng = PyGenerator::of(generator, &self.1);
         made(py, "", || match self.0.reparameterized() {
             Some(this) => this.draw_reparameterized(shape.into(), &rng),
             None => Err(missing("rsample")),

@@ -52,6 +52,7 @@ from . import (  # noqa: E402
     backends,
     cuda,
     distributed,
+    distributions,
     fft,
     func,
     jit,
