@@ -1,6 +1,7 @@
 """``Optimizer`` and the optimizers of Taper under PyTorch's names."""
 
 import copy
+import inspect
 from collections import OrderedDict, defaultdict
 
 from .. import _taper
@@ -192,6 +193,11 @@ def _optimizer(name, settings):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         _Native.__init__(self, params, given)
 
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [inspect.Parameter(key, kind, default=value) for key, value in settings.items()]
+    given = [inspect.Parameter(key, kind) for key in ("self", "params")]
+    ignored = [inspect.Parameter("ignored", inspect.Parameter.VAR_KEYWORD)]
+    __init__.__signature__ = inspect.Signature(given + named + ignored)
     return type(name, (_Native,), {"__init__": __init__, "__module__": __name__})
 
 

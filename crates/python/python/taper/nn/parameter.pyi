@@ -1,0 +1,20 @@
+# Written by stubs.py; do not edit.
+# mypy: disable-error-code="override, misc, assignment, valid-type"
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from taper._taper import Tensor as _Tensor, dtype as _dtype, device as _device, Generator as _Generator
+from taper._size import Size as _Size
+_Device = _device | str | int | None
+from taper.nn.parameter import Parameter as _Parameter
+
+class Buffer(Tensor):
+    @staticmethod
+    def __new__(cls: Any, data: Any = None, persistent: bool = True) -> "Buffer": ...
+class Parameter(Tensor):
+    @staticmethod
+    def __new__(cls: Any, data: Any = None, requires_grad: bool = True) -> "Parameter": ...
+from taper._taper import Tensor as Tensor
+class UninitializedParameter(Parameter):
+    ...
+def is_lazy(parameter: Any) -> Any: ...
