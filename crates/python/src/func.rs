@@ -76,7 +76,11 @@ fn _grad_batched(
             }
             batched => batched?,
         };
-        Ok(batched.into_iter().zip(reached.into_inner()).map(|(one, is)| is.then_some(one)).collect::<Vec<_>>())
+        Ok(batched
+            .into_iter()
+            .zip(reached.into_inner())
+            .map(|(one, is)| is.then_some(one))
+            .collect::<Vec<_>>())
     })?;
     Ok(gradients.into_iter().map(|gradient| gradient.map(PyTensor::plain)).collect())
 }

@@ -69,6 +69,23 @@ def eye_(tensor):
         return tensor.copy_(_taper.eye(*tensor.shape, tensor.dtype, tensor.device))
 
 
+def dirac_(tensor, groups=1):
+    """A convolution that gives its input back, as far as there are channels."""
+    sizes = tuple(tensor.shape)
+    if len(sizes) not in (3, 4, 5):
+        raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
+    if sizes[0] % groups:
+        raise ValueError("dim 0 must be divisible by groups")
+    each = sizes[0] // groups
+    middle = tuple(size // 2 for size in sizes[2:])
+    with no_grad():
+        tensor.zero_()
+        for group in range(groups):
+            for at in range(min(each, sizes[1])):
+                tensor[(group * each + at, at, *middle)] = 1
+    return tensor
+
+
 def xavier_uniform_(tensor, gain=1.0, generator=None):
     bound = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
     return uniform_(tensor, -bound, bound, generator)
@@ -125,5 +142,5 @@ def _old(name):
 
 
 for _name in ("uniform", "normal", "constant", "xavier_uniform", "xavier_normal", "kaiming_uniform",
-              "kaiming_normal", "orthogonal"):
+              "kaiming_normal", "orthogonal", "dirac", "eye", "sparse"):
     globals()[_name] = _old(_name)
