@@ -1,7 +1,7 @@
 """Writes the type stubs of the package, ``python/taper/**/*.pyi``, from the signatures of the module itself.
 
-Run it with the built package in the path: ``PYTHONPATH=python python stubs.py``. With ``--check`` it writes nothing, and
-names the stubs that are not those of the module.
+Run it with the built package in the path: ``PYTHONPATH=python python stubs.py``. With ``--check`` it writes
+nothing, and names the stubs that are not those of the module.
 """
 
 import enum
@@ -75,6 +75,9 @@ RESULTS = {
     "vsplit": "tuple[_Tensor, ...]", "dsplit": "tuple[_Tensor, ...]", "is_leaf": "bool",
 }
 
+#: The results of methods of other classes.
+OF_CLASSES = {"__len__": "int", "__exit__": "None", "__hash__": "int", "__eq__": "bool", "__ne__": "bool"}
+
 PROPERTIES = {
     "shape": "_Size", "dtype": "_dtype", "device": "_device", "grad": "_Tensor | None", "requires_grad": "bool",
     "is_leaf": "bool", "ndim": "int", "T": "_Tensor", "mT": "_Tensor", "H": "_Tensor", "mH": "_Tensor",
@@ -115,15 +118,14 @@ class Stub:
     def text(self):
         for name in self.names():
             self.member(name, getattr(self.object, name))
-        aliases = ["from taper._taper import Tensor as _Tensor, dtype as _dtype, device as _device, Generator as _Generator"]
+        aliases = [f"from taper._taper import {name} as _{name}" for name in ("Tensor", "dtype", "device", "Generator")]
         if self.module == "_taper":
             aliases = ["_Tensor = Tensor", "_dtype = dtype", "_device = device", "_Generator = Generator"]
         aliases += ["from taper._size import Size as _Size", "_Device = _device | str | int | None"]
         own = "\n".join(sorted(self.imports))
         if self.module == "_taper":
-            return HEAD + "from taper._size import Size as _Size\n" + own + "\n\n" + "\n".join(self.lines + aliases[:4]) + (
-                "\n_Device = device | str | int | None\n"
-            )
+            lines = "\n".join(self.lines + aliases[:4])
+            return f"{HEAD}from taper._size import Size as _Size\n{own}\n\n{lines}\n_Device = device | str | int | None\n"
         return HEAD + "\n".join(aliases) + "\n" + own + "\n\n" + "\n".join(self.lines) + "\n"
 
     def names(self):
@@ -254,7 +256,7 @@ class Stub:
         if name == "__new__":
             return f'"{owner}"'
         if owner not in (None, "Tensor"):
-            return {"__len__": "int", "__exit__": "None", "__hash__": "int", "__eq__": "bool", "__ne__": "bool"}.get(name, "Any")
+            return OF_CLASSES.get(name, "Any")
         if owner is None and self.module not in OF_TENSORS:
             return "None" if name in ("save", "save_file", "save_model") else "Any"
         if name.startswith("_") and not name.startswith("__"):
@@ -299,7 +301,8 @@ class Stub:
             kind = "Any"
         if default is parameter.empty:
             return f"{name}: {kind}"
-        simple = default is None or isinstance(default, (bool, int, str)) or isinstance(default, float) and abs(default) < 1e300
+        finite = isinstance(default, float) and abs(default) < 1e300
+        simple = finite or default is None or isinstance(default, (bool, int, str))
         return f"{name}: {kind} = {default!r}" if simple else f"{name}: {kind} = ..."
 
 

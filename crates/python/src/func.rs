@@ -1,5 +1,5 @@
-//! `vmap` and gradients for a batch of seeds, over Taper's function transforms: the parts of `torch.func` that
-//! need the recorded graph. The package composes the other transforms of them.
+//! `vmap` and gradients for a batch of seeds, over Taper's function transforms: the parts of `torch.func`
+//! that need the recorded graph. The package composes the other transforms of them.
 
 use std::{cell::RefCell, collections::HashSet};
 

@@ -61,12 +61,12 @@ Poisson(t([0.5, 2.])) | Poisson(t(1.))
 Geometric(t([0.2, 0.7])) | Geometric(t(0.5))
 Categorical(t([0.2, 0.3, 0.5])) | Categorical(logits=t([1., 2., 3.]))
 OneHotCategorical(t([0.2, 0.3, 0.5])) | OneHotCategorical(logits=t([1., 2., 3.]))
-MultivariateNormal(t([1., -1.]), t([[2., 0.5], [0.5, 1.]])) | MultivariateNormal(t([0., 0.]), scale_tril=t([[2., 0.], [0.5, 1.]]))
+MultivariateNormal(t([1., -1.]), t([[2., 0.5], [0.5, 1.]])) | MultivariateNormal(t([0., 0.]), t([[2., 0.], [0., 1.]]))
 Independent(Normal(t([0., 1.]), t(1.)), 1) | Independent(Normal(t([1., 2.]), t(2.)), 1)
 Cauchy(t(0.), t(1.)) | Cauchy(t(1.), t(2.))
 Gumbel(t(0.), t(1.)) | Gumbel(t(1.), t(2.))
 HalfNormal(t(1.)) | HalfNormal(t(2.))
-TransformedDistribution(Normal(t(0.), t(1.)), [ExpTransform()]) | TransformedDistribution(Normal(t(1.), t(1.)), [ExpTransform()])
+TransformedDistribution(Normal(0., 1.), [ExpTransform()]) | TransformedDistribution(Normal(1., 1.), [ExpTransform()])
 """.strip().split("\n")
 
 #: Constructions and values that are refused.
@@ -118,6 +118,11 @@ def facts(text, names):
     return found
 
 
+def divergence(text, names):
+    p, q = (eval(part, names) for part in text.split("|"))
+    return numbers(names["kl_divergence"](p, q))
+
+
 def refusal(text, names):
     try:
         eval(text, names)
@@ -136,7 +141,7 @@ def main():
     names = names_of(torch)
     RECORDED.write_text(json.dumps({
         "facts": {text: facts(text, names) for text in DISTRIBUTIONS},
-        "pairs": {text: numbers(names["kl_divergence"](*(eval(part, names) for part in text.split("|")))) for text in PAIRS},
+        "pairs": {text: divergence(text, names) for text in PAIRS},
         "refused": {text: refusal(text, names) for text in REFUSED},
     }, indent=0))
 

@@ -12,7 +12,8 @@ from taper.func import (
 def near(found, wanted, tolerance=1e-5):
     wanted = wanted if isinstance(wanted, taper.Tensor) else taper.tensor(wanted)
     assert tuple(found.shape) == tuple(wanted.shape)
-    assert taper.allclose(found.detach().double(), wanted.detach().double(), atol=tolerance, rtol=tolerance), (found, wanted)
+    found, wanted = found.detach().double(), wanted.detach().double()
+    assert taper.allclose(found, wanted, atol=tolerance, rtol=tolerance), (found, wanted)
 
 
 # Slices

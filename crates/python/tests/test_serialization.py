@@ -1,5 +1,5 @@
-"""Files in PyTorch's format. ``record_files.py`` has made those in ``data``; the tests that compare with an installed
-PyTorch are skipped without one."""
+"""Files in PyTorch's format. ``record_files.py`` has made those in ``data``; the tests that compare with an
+installed PyTorch are skipped without one."""
 
 import io
 import pickle
@@ -74,7 +74,8 @@ def test_tensors_of_a_file_share_their_storage():
 
 
 def test_a_module_of_pytorch_is_read():
-    with pytest.raises(pickle.UnpicklingError, match="Unsupported global: GLOBAL torch.nn.modules.container.Sequential"):
+    refused = "Unsupported global: GLOBAL torch.nn.modules.container.Sequential"
+    with pytest.raises(pickle.UnpicklingError, match=refused):
         taper.load(DATA / "module.pt")
     model = taper.load(DATA / "module.pt", weights_only=False)
     assert isinstance(model, nn.Sequential) and isinstance(model[0], nn.Linear)
@@ -314,7 +315,9 @@ def modules(nn):
 
 def layers(nn):
     return nn.ModuleDict({
-        "conv": nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        "conv": nn.Sequential(
+            nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+        ),
         "lstm": nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True), "gru": nn.GRU(4, 3),
         "embedding": nn.Embedding(5, 4),
     }).eval()

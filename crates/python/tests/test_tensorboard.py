@@ -1,4 +1,4 @@
-"""The files of ``SummaryWriter``, read as records of TensorBoard: a length, a checksum, a message, a checksum."""
+"""The files of ``SummaryWriter``, read as records of TensorBoard: length, checksum, message, checksum."""
 
 import struct
 

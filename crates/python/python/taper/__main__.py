@@ -1,7 +1,7 @@
 """``python -m taper program.py …``: runs a program whose ``import torch`` means Taper.
 
-Entries of ``sys.modules`` are made before the program runs; nothing is written, and an installed PyTorch is not
-touched.
+Entries of ``sys.modules`` are made before the program runs; nothing is written, and an installed PyTorch is
+not touched.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ def alias():
 
 
 def _alias_safetensors(ours):
-    """Makes ``safetensors`` and ``safetensors.torch`` names of this package's module, if they are not installed."""
+    """Makes ``safetensors`` and ``safetensors.torch`` names of this package, if they are not installed."""
     if "safetensors" in sys.modules or importlib.util.find_spec("safetensors") is not None:
         return
     package = types.ModuleType("safetensors", ours.__doc__)

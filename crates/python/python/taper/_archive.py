@@ -1,4 +1,4 @@
-"""The zip files of PyTorch: a pickle of everything but the numbers, and a record of bytes for each storage."""
+"""The zip files of PyTorch: a pickle of all but the numbers, and a record of bytes for each storage."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Nested tuples, lists and dicts of values: their leaves in order, and the same structure with other leaves."""
+"""Nested tuples, lists and dicts: their leaves in order, and the same structure with other leaves."""
 
 from collections import OrderedDict, defaultdict
 
@@ -42,8 +42,8 @@ def map_leaves(function, tree):
 
 
 def spread(prefix, tree):
-    """A leaf of ``prefix`` for each leaf of a tree: what is a leaf there counts for all below it. ``None`` if the
-    two do not fit."""
+    """A leaf of ``prefix`` for each leaf of a tree: a leaf there counts for all that is below it. ``None`` if
+    the two do not fit."""
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(flatten(tree)[0])
     below, own = _children(tree), _children(prefix)

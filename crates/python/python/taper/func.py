@@ -1,7 +1,8 @@
 """``torch.func``: transforms of functions, and modules with other parameters.
 
-``vmap`` is Taper's own: the function is called once with slices that have no values, and what it records is built again
-for all slices. The derivatives are backward passes; those of a whole Jacobian are one pass for all rows.
+``vmap`` is Taper's own: the function is called once with slices that have no values, and the operations that
+it records are built again for all slices. The derivatives are backward passes; a Jacobian takes one pass for
+all of its rows.
 """
 
 import functools
@@ -106,7 +107,8 @@ def _mapped(func, dims, leaves, build, out_dims):
     results = _taper._vmap(call, [leaves[at] for at in places], [dims[at] for at in places])
     if shape["dims"] is None:
         raise ValueError(
-            f"vmap({_title(func)}, ..., out_dims={out_dims}): out_dims is not compatible with the structure of `outputs`."
+            f"vmap({_title(func)}, ..., out_dims={out_dims}): out_dims is not compatible with the structure of "
+            "`outputs`."
         )
     moved = []
     for result, one, dim in zip(results, shape["one"], shape["dims"]):
@@ -136,8 +138,8 @@ def _in_chunks(func, dims, leaves, build, out_dims, size):
 # Derivatives
 
 def _variables(tree):
-    """The tensors of a tree as variables of their own, the tree of them, and whether they are part of a recorded
-    graph."""
+    """The tensors of a tree as variables of their own, the tree of them, and the function that builds a tree of
+    others."""
     leaves, build = flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
@@ -274,8 +276,8 @@ def vjp(func, *primals, has_aux=False):
 
 
 def _pushed(func, primals, has_aux=False):
-    """The value of a function, and its vector-Jacobian product as a function of a recorded cotangent, whose own
-    gradient is the Jacobian-vector product."""
+    """The value of a function, and its vector-Jacobian product for a recorded cotangent. The gradient of that
+    product by the cotangent is the Jacobian-vector product."""
     variables, tree, _ = _variables(primals)
     value, aux = _auxiliary(func(*tree), has_aux)
     outputs, rebuild = flatten(value)
@@ -289,7 +291,9 @@ def _directions(primals, tangents):
                            "valid to call f(*primals).")
     directions, primals = flatten(tangents)[0], flatten(primals)[0]
     if len(directions) != len(primals):
-        raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to have the same python structure.")
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals and tangents to have the same python structure."
+        )
     for primal, tangent in zip(primals, directions):
         if primal.shape != tangent.shape:
             raise RuntimeError("jvp(f, primals, tangents): Expected primals and tangents to have the same shapes: "

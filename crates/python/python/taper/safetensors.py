@@ -1,7 +1,7 @@
 """Files of safetensors, with the functions of the package ``safetensors.torch``.
 
-A file has the length of its head in eight bytes, a head in JSON with the dtype, the shape and the bytes of each tensor,
-and the bytes of all tensors.
+A file has the length of its head in eight bytes, a head in JSON with the dtype, the shape and the place of
+each tensor, and the bytes of all tensors.
 """
 
 import json
@@ -107,7 +107,9 @@ def _head(read, size):
             first, last = one["data_offsets"]
             kind = _KINDS.get(one["dtype"])
             if kind is None:
-                raise SafetensorError(f"Error while deserializing header: dtype {one['dtype']} of `{name}` is not known")
+                raise SafetensorError(
+                    f"Error while deserializing header: dtype {one['dtype']} of `{name}` is not known"
+                )
             if first != end or last - first != Size(one["shape"]).numel() * kind.itemsize:
                 raise SafetensorError(f"Error while deserializing header: invalid offset for tensor `{name}`")
             end = last

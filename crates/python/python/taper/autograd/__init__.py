@@ -113,8 +113,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
             if seed is None or seed.shape[1:] != output.shape:
                 raise RuntimeError(
                     "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
-                    f"dimension. The sizes of the remaining dimensions are expected to match the shape of corresponding "
-                    f"output, but a mismatch was detected: grad_output has a shape of "
+                    "dimension. The sizes of the remaining dimensions are expected to match the shape of "
+                    "corresponding output, but a mismatch was detected: grad_output has a shape of "
                     f"{None if seed is None else seed.shape} and output has a shape of {output.shape}."
                 )
         found = _taper._grad_batched(outputs, seeds, inputs, create_graph)

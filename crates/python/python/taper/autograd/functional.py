@@ -10,8 +10,8 @@ def _tuple(given, name, function):
     given = given if isinstance(given, (tuple, list)) else (given,)
     for at, one in enumerate(given):
         if not isinstance(one, Tensor):
-            raise TypeError(f"The {name} given to {function} must be either a Tensor or a tuple of Tensors but the value "
-                            f"at index {at} has type {type(one)}.")
+            raise TypeError(f"The {name} given to {function} must be either a Tensor or a tuple of Tensors but the "
+                            f"value at index {at} has type {type(one)}.")
     return tuple(given)
 
 
@@ -25,7 +25,9 @@ def _direction(v, like, name, several="inputs"):
     """The vectors of a product, or ones where a single element needs none."""
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise RuntimeError(f"The vector v can only be None if the {several} is a single Tensor with a single element")
+            raise RuntimeError(
+                f"The vector v can only be None if the {several} is a single Tensor with a single element"
+            )
         return (like[0].detach().new_ones(like[0].shape),)
     v = _tuple(v, "v", name)
     if len(v) != len(like):

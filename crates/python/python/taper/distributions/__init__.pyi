@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from taper._taper import Tensor as _Tensor, dtype as _dtype, device as _device, Generator as _Generator
+from taper._taper import Tensor as _Tensor
+from taper._taper import dtype as _dtype
+from taper._taper import device as _device
+from taper._taper import Generator as _Generator
 from taper._size import Size as _Size
 _Device = _device | str | int | None
 

@@ -154,8 +154,8 @@ class ExponentialFamily(Distribution):
 class Native(ExponentialFamily):
     """A distribution that Taper computes: ``_start`` makes it of its parameters."""
 
-    #: The names of the parameters that ``expand`` gives to a new distribution, and the axes of each that are no
-    #: axes of the batch.
+    #: The names of the parameters that ``expand`` gives to a new distribution, and the number of axes of each
+    #: that are no axes of the batch.
     _parameters = {}
 
     def _start(self, kind, *parameters, validate_args=None):

@@ -45,8 +45,9 @@ def get_total_norm(tensors, norm_type=2.0, error_if_nonfinite=False, foreach=Non
     norm = _taper.stack([one.norm(float(norm_type)).to(tensors[0].device) for one in tensors]).norm(float(norm_type))
     if error_if_nonfinite and not bool(norm.isfinite()):
         raise RuntimeError(
-            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be clipped. "
-            "To disable this error and scale the gradients by the non-finite norm anyway, set `error_if_nonfinite=False`"
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+            "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
         )
     return norm
 

@@ -20,7 +20,8 @@ class ParametrizationList(ModuleList):
                     value = module.right_inverse(value)
         self.is_tensor = not isinstance(value, (tuple, list))
         required = original.requires_grad
-        for name, one in [("original", value)] if self.is_tensor else [(f"original{k}", one) for k, one in enumerate(value)]:
+        parts = {"original": value} if self.is_tensor else {f"original{k}": one for k, one in enumerate(value)}
+        for name, one in parts.items():
             if isinstance(original, Parameter):
                 one = original if one is original else Parameter(one.detach(), required and one.is_floating_point())
                 self.register_parameter(name, one)
@@ -105,8 +106,8 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
         if value.shape != original.shape or value.dtype != original.dtype:
             what, own = ("shape", original.shape) if value.shape != original.shape else ("dtype", original.dtype)
             raise ValueError(
-                f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag is enabled."
-                f"\nmodule.{tensor_name}.{what}: {own}\nparametrization(module.{tensor_name}).{what}: "
+                f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag is "
+                f"enabled.\nmodule.{tensor_name}.{what}: {own}\nparametrization(module.{tensor_name}).{what}: "
                 f"{getattr(value, what)}"
             )
     del kind[tensor_name]
@@ -126,8 +127,8 @@ def remove_parametrizations(module, tensor_name, leave_parametrized=True):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")
     parts = module.parametrizations[tensor_name]
     if not leave_parametrized and not parts.is_tensor:
-        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in terms "
-                         "of a sequence of tensors.")
+        raise ValueError("Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is parametrized in "
+                         "terms of a sequence of tensors.")
     original = parts._originals()[0]
     if leave_parametrized:
         with no_grad():
