@@ -614,8 +614,14 @@ impl<C: UpdateRule> HostState for Host<C> {
 #[track_caller]
 pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
     match eval_pending() {
-        // Index errors of other pending tensors are reported when those are read; those of `made` below.
-        Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => {
+        // Index errors of other pending tensors, and slices of a `vmap` that are still held, are reported when
+        // those are read; errors of `made` below.
+        Err(error)
+            if !matches!(
+                error.kind(),
+                ErrorKind::IndexOutOfRange { .. } | ErrorKind::Unsupported { op: "vmap", .. }
+            ) =>
+        {
             return Error::here_in(Err(error));
         }
         _ => {}

@@ -4,7 +4,7 @@
 use std::{cell::RefCell, collections::HashSet};
 
 use pyo3::{prelude::*, types::PyList};
-use taper::{ErrorKind, Result, Tensor, autograd::func::vmap};
+use taper::{ErrorKind, Result, Tensor, autograd::func::vmap, tensor_core::Op};
 
 use crate::{
     args::Value,
@@ -108,6 +108,21 @@ fn _depend_on_others(tensors: Vec<Value>, own: Vec<Value>) -> bool {
     tensors.iter().any(|one| leaves(&one.0).iter().any(|leaf| !own.contains(&leaf.id())))
 }
 
+/// Whether a tensor depends on the slices of a `vmap` that is running, so that it has no value.
+#[pyfunction]
+fn _is_mapped(tensor: Value) -> bool {
+    let (mut seen, mut waiting) = (HashSet::new(), vec![tensor.0.resolve()]);
+    while let Some(node) = waiting.pop() {
+        if matches!(node.op(), Op::CustomKernel(kernel) if kernel.name() == OP) {
+            return true;
+        }
+        if seen.insert(node.id()) {
+            waiting.extend(node.recorded_inputs().iter().map(Tensor::resolve));
+        }
+    }
+    false
+}
+
 #[pymethods]
 impl PyTensor {
     /// The tensor of the whole memory that this one is a view of.
@@ -120,5 +135,6 @@ impl PyTensor {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_vmap, module)?)?;
     module.add_function(wrap_pyfunction!(_grad_batched, module)?)?;
+    module.add_function(wrap_pyfunction!(_is_mapped, module)?)?;
     module.add_function(wrap_pyfunction!(_depend_on_others, module)?)
 }

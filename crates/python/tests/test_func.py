@@ -92,6 +92,21 @@ def test_vmap_errors():
         vmap(lambda x: {}["none"])(a)
 
 
+def test_a_slice_that_is_still_held_does_not_stop_an_optimizer():
+    held = []
+    vmap(lambda x: held.append(x * 2) or x)(taper.randn(4, 3))
+    taper.synchronize()
+    vmap(lambda x: held.append(x * 2) or x)(taper.randn(4, 3))
+    layer = nn.Linear(3, 2)
+    optimizer = taper.optim.SGD(layer.parameters(), lr=0.1)
+    before = layer.bias.tolist()
+    layer(taper.ones(1, 3)).sum().backward()
+    optimizer.step()
+    assert layer.bias.tolist() == pytest.approx([one - 0.1 for one in before])
+    with pytest.raises((RuntimeError, NotImplementedError), match="vmap"):
+        held[0].tolist()
+
+
 # Gradients
 
 def test_grad():
@@ -146,6 +161,46 @@ def test_gradients_of_each_sample():
         nn.functional.cross_entropy(model(images[k : k + 1]), labels[k : k + 1]).backward()
         for name, one in model.named_parameters():
             near(found[name][k], one.grad)
+
+
+def test_statistics_that_all_slices_share_are_refused():
+    norm, x = nn.BatchNorm1d(3), taper.randn(5, 4, 3)
+    before = norm.running_mean.tolist()
+    with pytest.raises(RuntimeError, match="running_mean or running_var, which will be updated in place"):
+        vmap(norm)(x)
+    assert norm.running_mean.tolist() == before
+    near(vmap(lambda x: norm.eval()(x))(x), norm.eval()(x.flatten(0, 1)).unflatten(0, (5, 4)))
+    norm.train()(x[0])
+    norm = taper.func.replace_all_batch_norm_modules_(norm)
+    near(vmap(norm)(x), taper.stack([norm(one) for one in x]))
+
+
+def test_functions_with_a_gradient_of_their_own():
+    class Square(taper.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return 3 * x * gradient
+
+    a = taper.randn(4, 3)
+    near(vmap(grad(lambda x: Square.apply(x).sum()))(a), 3 * a)
+
+
+def test_a_step_within_a_loss():
+    def loss(w, x, y):
+        return ((x @ w - y) ** 2).mean()
+
+    def adapted(w, x, y):
+        return loss(w - 0.1 * grad(loss)(w, x, y), x, y)
+
+    w, xs, ys = taper.randn(3, requires_grad=True), taper.randn(4, 6, 3), taper.randn(4, 6)
+    vmap(adapted, (None, 0, 0))(w, xs, ys).mean().backward()
+    near(w.grad, taper.stack([grad(adapted)(w.detach(), x, y) for x, y in zip(xs, ys)]).mean(0))
 
 
 def test_an_ensemble_of_modules():

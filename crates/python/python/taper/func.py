@@ -6,6 +6,7 @@ all of its rows.
 """
 
 import functools
+import threading
 
 from . import _taper
 from ._taper import Tensor
@@ -14,7 +15,7 @@ from .autograd import enable_grad
 
 __all__ = [
     "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "stack_module_state", "vjp", "vmap",
+    "replace_all_batch_norm_modules_", "stack_module_state", "vjp", "vmap",
 ]
 
 
@@ -35,6 +36,19 @@ def vmap(func, in_dims=0, out_dims=0, randomness="error", *, chunk_size=None):
         return _in_chunks(func, dims, leaves, build, out_dims, chunk_size)
 
     return mapped
+
+
+#: How many functions of this thread are called with slices.
+_running = threading.local()
+
+
+def refuse_shared_statistics(input, statistics):
+    """The error of a normalization whose statistics, which all slices share, would be those of one slice."""
+    if getattr(_running, "depth", 0) and _taper._is_mapped(input) and not _taper._is_mapped(statistics):
+        raise RuntimeError(
+            "Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in "
+            "place, were not batched.\nPlease refer to https://pytorch.org/functorch/stable/batch_norm.html"
+        )
 
 
 def _title(func):
@@ -92,7 +106,11 @@ def _mapped(func, dims, leaves, build, out_dims):
         for at, part in zip(places, slices):
             given[at] = part
         args, kwargs = build(given)
-        results, rebuild = flatten(func(*args, **kwargs))
+        _running.depth = getattr(_running, "depth", 0) + 1
+        try:
+            results, rebuild = flatten(func(*args, **kwargs))
+        finally:
+            _running.depth -= 1
         for one in results:
             if not isinstance(one, Tensor):
                 raise ValueError(
@@ -405,6 +423,15 @@ def functional_call(module, parameters_and_buffers, args=(), kwargs=None, *, tie
     finally:
         for kind, name, value in reversed(replaced):
             kind[name] = value
+
+
+def replace_all_batch_norm_modules_(root):
+    """Takes the running statistics from all normalizations of a module, so that it can be mapped in training."""
+    for module in root.modules():
+        if getattr(module, "track_running_stats", False):
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+            module.track_running_stats = False
+    return root
 
 
 def stack_module_state(models):

@@ -48,6 +48,7 @@ macro_rules! functions {
         $(
             #[pyo3::pyfunction]
             #[pyo3(signature = ($($arg $(= $default)?),*))]
+            #[allow(clippy::too_many_arguments)] // those of PyTorch
             fn $name(py: pyo3::Python<'_>, $($arg: $ty),*) -> pyo3::PyResult<$crate::tensor::PyTensor> {
                 $crate::tensor::made(py, $grad, move || $body)
             }

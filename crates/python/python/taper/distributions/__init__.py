@@ -2,10 +2,10 @@
 
 import sys as _sys
 
-from . import constraints, continuous, discrete, distribution, kl, multivariate, transforms
+from . import constraints, continuous, discrete, distribution, kl, multivariate, relaxed, transforms
 from .continuous import (
-    Beta, Cauchy, Chi2, Dirichlet, Exponential, Gamma, Gumbel, HalfCauchy, HalfNormal, Laplace, LogNormal, Normal,
-    Pareto, StudentT, Uniform,
+    Beta, Cauchy, Chi2, Dirichlet, Exponential, Gamma, Gumbel, HalfCauchy, HalfNormal, InverseGamma, Laplace,
+    LogNormal, Normal, Pareto, StudentT, Uniform, Weibull,
 )
 from .discrete import (
     Bernoulli, Binomial, Categorical, Geometric, Multinomial, NegativeBinomial, OneHotCategorical,
@@ -14,6 +14,7 @@ from .discrete import (
 from .distribution import Distribution, ExponentialFamily
 from .kl import kl_divergence, register_kl
 from .multivariate import Independent, MixtureSameFamily, MultivariateNormal
+from .relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from .transforms import (
     AffineTransform, ComposeTransform, ExpTransform, PowerTransform, SigmoidTransform, SoftplusTransform,
     TanhTransform, Transform, TransformedDistribution, identity_transform,
@@ -25,10 +26,11 @@ __all__ = [name for name, one in list(globals().items()) if isinstance(one, type
 
 #: PyTorch's modules of single distributions.
 _MODULES = {
-    continuous: "beta cauchy chi2 dirichlet exponential gamma gumbel half_cauchy half_normal laplace log_normal normal "
-                "pareto studentT uniform",
+    continuous: "beta cauchy chi2 dirichlet exponential gamma gumbel half_cauchy half_normal inverse_gamma laplace "
+                "log_normal normal pareto studentT uniform weibull",
     discrete: "bernoulli binomial categorical geometric multinomial negative_binomial one_hot_categorical poisson",
     multivariate: "independent mixture_same_family multivariate_normal",
+    relaxed: "relaxed_bernoulli relaxed_categorical",
     transforms: "transformed_distribution",
 }
 for _module, _names in _MODULES.items():

@@ -238,6 +238,15 @@ class Independent(Distribution):
     def sample(self, sample_shape: Any = ...) -> Any: ...
     support: Any
     variance: Any
+class InverseGamma(TransformedDistribution):
+    def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None: ...
+    arg_constraints: Any
+    def entropy(self) -> Any: ...
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any: ...
+    mean: Any
+    mode: Any
+    support: Any
+    variance: Any
 class Laplace(ExponentialFamily):
     def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None: ...
     arg_constraints: Any
@@ -378,6 +387,21 @@ class PowerTransform(Transform):
     codomain: Any
     domain: Any
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any: ...
+class RelaxedBernoulli(TransformedDistribution):
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None: ...
+    arg_constraints: Any
+    has_rsample: bool
+    logits: Any
+    probs: Any
+    support: Any
+    temperature: Any
+class RelaxedOneHotCategorical(TransformedDistribution):
+    def __init__(self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None: ...
+    arg_constraints: Any
+    logits: Any
+    probs: Any
+    support: Any
+    temperature: Any
 class SigmoidTransform(Transform):
     def __eq__(self, other: Any) -> bool: ...
     def __hash__(self, /) -> int: ...
@@ -440,6 +464,15 @@ class Uniform(ExponentialFamily):
     mode: Any
     def rsample(self, sample_shape: Any = ...) -> Any: ...
     def sample(self, sample_shape: Any = ...) -> Any: ...
+    support: Any
+    variance: Any
+class Weibull(TransformedDistribution):
+    def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None: ...
+    arg_constraints: Any
+    def entropy(self) -> Any: ...
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Any: ...
+    mean: Any
+    mode: Any
     support: Any
     variance: Any
 identity_transform: Any

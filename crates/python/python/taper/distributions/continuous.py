@@ -7,7 +7,7 @@ from .._functions import full_like, stack, where
 from ..autograd import no_grad
 from . import constraints
 from .distribution import Cumulative, Distribution, Native, broadcast_all, floating
-from .transforms import AffineTransform, ExpTransform, TransformedDistribution
+from .transforms import AffineTransform, ExpTransform, PowerTransform, TransformedDistribution
 
 
 class _LocScale(Cumulative):
@@ -418,3 +418,72 @@ class Pareto(TransformedDistribution):
 
     def entropy(self):
         return (self.scale / self.alpha).log() + (1 + self.alpha.reciprocal())
+
+
+class Weibull(TransformedDistribution):
+    """A Weibull distribution with a scale and a concentration."""
+
+    arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
+    support = constraints.positive
+
+    def __init__(self, scale, concentration, validate_args=None):
+        self.scale, self.concentration = broadcast_all(scale, concentration)
+        self.concentration_reciprocal = self.concentration.reciprocal()
+        base = Exponential(self.scale.new_ones(self.scale.shape), validate_args=False)
+        parts = [PowerTransform(self.concentration_reciprocal), AffineTransform(0, self.scale)]
+        super().__init__(base, parts, validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        return Weibull(self.scale.expand(batch_shape), self.concentration.expand(batch_shape), validate_args=False)
+
+    def entropy(self):
+        euler = Gumbel._EULER
+        return euler * (1 - self.concentration_reciprocal) + (self.scale * self.concentration_reciprocal).log() + 1
+
+    @property
+    def mean(self):
+        return self.scale * (1 + self.concentration_reciprocal).lgamma().exp()
+
+    @property
+    def mode(self):
+        inner = (self.concentration - 1) / self.concentration
+        return self.scale * inner.pow(self.concentration_reciprocal)
+
+    @property
+    def variance(self):
+        second = (1 + 2 * self.concentration_reciprocal).lgamma().exp()
+        first = (2 * (1 + self.concentration_reciprocal).lgamma()).exp()
+        return self.scale.square() * (second - first)
+
+
+class InverseGamma(TransformedDistribution):
+    """The inverse of a gamma-distributed number."""
+
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support, _shown = constraints.positive, ()
+
+    def __init__(self, concentration, rate, validate_args=None):
+        self.concentration, self.rate = broadcast_all(concentration, rate)
+        base = Gamma(self.concentration, self.rate, validate_args=False)
+        minus_one = -self.rate.new_ones(())
+        super().__init__(base, PowerTransform(minus_one), validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        return InverseGamma(self.concentration.expand(batch_shape), self.rate.expand(batch_shape), validate_args=False)
+
+    @property
+    def mean(self):
+        return where(self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
+
+    @property
+    def mode(self):
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self):
+        finite = self.rate.square() / ((self.concentration - 1).square() * (self.concentration - 2))
+        return where(self.concentration > 2, finite, math.inf)
+
+    def entropy(self):
+        a = self.concentration
+        return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()

@@ -4,6 +4,7 @@ import numbers
 
 from ..._functions import ones, tensor, zeros
 from ..._tensor import _dtypes
+from ...func import refuse_shared_statistics
 from .. import functional as F
 from ..parameter import Parameter
 from .module import Module
@@ -50,6 +51,8 @@ class _Statistics(Module):
             listed = " or ".join(f"{rank}D" for rank in self._ranks)
             raise ValueError(f"expected {listed} input (got {input.dim()}D input)")
         momentum = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.running_mean is not None:
+            refuse_shared_statistics(input, self.running_mean)
         if self.training and self.track_running_stats:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
