@@ -614,8 +614,8 @@ impl<C: UpdateRule> HostState for Host<C> {
 #[track_caller]
 pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
     match eval_pending() {
-        // Index errors of other pending tensors, and slices of a `vmap` that are still held, are reported when
-        // those are read; errors of `made` below.
+        // Index errors of other pending tensors, and slices of a `vmap` that are still held, are reported
+        // when those are read; errors of `made` below.
         Err(error)
             if !matches!(
                 error.kind(),

@@ -211,7 +211,9 @@ pub(crate) fn synchronize(py: Python<'_>, device: At) -> PyResult<()> {
     crate::tensor::run(py, move || {
         match taper::eval_pending() {
             // A slice of a `vmap` that is still held has no value; a reader of it meets the error.
-            Err(error) if !matches!(error.kind(), ErrorKind::Unsupported { op: "vmap", .. }) => return Err(error),
+            Err(error) if !matches!(error.kind(), ErrorKind::Unsupported { op: "vmap", .. }) => {
+                return Err(error);
+            }
             _ => {}
         }
         device.synchronize()

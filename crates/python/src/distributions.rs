@@ -101,14 +101,8 @@ impl Kind {
             Kind::LogNormal(this) => Some(this),
             Kind::Normal(this) => Some(this),
             Kind::Uniform(this) => Some(this),
-            Kind::Bernoulli(_)
-            | Kind::Beta(_)
-            | Kind::Binomial(_)
-            | Kind::Categorical(_)
-            | Kind::Dirichlet(_)
-            | Kind::Gamma(_)
-            | Kind::MultivariateNormal(_)
-            | Kind::Poisson(_) => None,
+            // The package raises PyTorch's error for the others.
+            _ => None,
         }
     }
 

@@ -22,7 +22,9 @@ def main():
         model[0].weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         model[0].bias.copy_(torch.tensor([0.5, -100.0]))
     torch.save(model, HERE / "module.pt")
-    for name in ("tensors.pt", "module.pt"):
+    old = {"whole": whole, "column": whole[:, 1], "half": torch.tensor([1.5, -2.0]).half(), "named": OrderedDict(a=1)}
+    torch.save(old, HERE / "old.pt", _use_new_zipfile_serialization=False)
+    for name in ("tensors.pt", "module.pt", "old.pt"):
         assert (HERE / name).stat().st_size < 4096, name
 
 

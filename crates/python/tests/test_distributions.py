@@ -57,8 +57,10 @@ def test_refusals(text):
 
 DRAWN = [
     text.split("|")[0] for text in record.DISTRIBUTIONS
-    if not text.startswith(("Cauchy", "HalfCauchy", "StudentT", "Categorical", "Pareto", "TransformedDistribution", "InverseGamma",
-                            "Relaxed", "relaxed"))
+    if not text.startswith((
+        "Cauchy", "HalfCauchy", "StudentT", "Categorical", "Pareto", "TransformedDistribution", "InverseGamma", "Relaxed",
+        "relaxed",
+    ))
 ]
 
 

@@ -76,3 +76,31 @@ def test_a_module_moves_and_trains():
     assert network.weight is parameter and parameter.is_cuda and parameter.grad.is_cuda
     assert not taper.equal(before, network.weight)
     assert next(network.cpu().parameters()).device.type == "cpu"
+
+
+def test_files_know_their_device(tmp_path):
+    taper.save({"a": taper.arange(4.0, device="cuda"), "b": taper.ones(2)}, tmp_path / "a.pt")
+    found = taper.load(tmp_path / "a.pt")
+    assert found["a"].device == taper.device("cuda:0") and found["b"].device.type == "cpu"
+    assert found["a"].tolist() == [0, 1, 2, 3]
+    for place in ("cpu", {"cuda:0": "cpu"}, lambda storage, location: storage.cpu()):
+        assert taper.load(tmp_path / "a.pt", map_location=place)["a"].device.type == "cpu"
+    for place in ("cuda", taper.device("cuda:0"), lambda storage, location: storage.cuda(0)):
+        assert taper.load(tmp_path / "a.pt", map_location=place)["b"].is_cuda
+    taper.safetensors.save_file({"a": taper.arange(4.0, device="cuda")}, tmp_path / "a.safetensors")
+    assert taper.safetensors.load_file(tmp_path / "a.safetensors", device="cuda")["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_transforms_and_distributions_on_a_gpu():
+    x = taper.randn(4, 3, device="cuda")
+    found = taper.func.vmap(taper.func.grad(lambda x: (x ** 3).sum()))(x)
+    assert found.is_cuda and taper.allclose(found.cpu(), 3 * x.cpu() ** 2, atol=1e-5)
+    assert taper.allclose(
+        taper.func.jacrev(lambda x: x.sin())(x[0]).cpu(), taper.diag(x[0].cpu().cos()), atol=1e-5
+    )
+    made = taper.distributions.Normal(x, 2.0)
+    drawn = made.rsample((5,))
+    assert drawn.is_cuda and made.log_prob(drawn).shape == (5, 4, 3)
+    on_cpu = taper.distributions.Normal(x.cpu(), 2.0)
+    assert taper.allclose(made.log_prob(drawn).cpu(), on_cpu.log_prob(drawn.cpu()), atol=1e-5)
+    assert taper.distributions.Categorical(logits=x).sample((7,)).shape == (7, 4)

@@ -73,6 +73,24 @@ def test_tensors_of_a_file_share_their_storage():
     assert found["whole"][:, 1].tolist() == [3, 3, 3]
 
 
+def test_the_older_format_of_pytorch_is_read():
+    found = taper.load(DATA / "old.pt")
+    assert found["whole"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert found["half"].tolist() == [1.5, -2.0] and found["named"] == OrderedDict(a=1)
+    found["whole"].zero_()
+    assert found["column"].tolist() == [0, 0, 0]
+    data = (DATA / "old.pt").read_bytes()
+    for length in (20, 200, len(data) - 3):
+        with pytest.raises(RuntimeError, match="damaged|unexpected EOF"):
+            taper.load(io.BytesIO(data[:length]))
+    torch = pytest.importorskip("torch")
+    file = io.BytesIO()
+    torch.save(modules(torch.nn), file, _use_new_zipfile_serialization=False)
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global"):
+        taper.load(io.BytesIO(file.getvalue()))
+    assert isinstance(taper.load(io.BytesIO(file.getvalue()), weights_only=False), nn.Sequential)
+
+
 def test_a_module_of_pytorch_is_read():
     refused = "Unsupported global: GLOBAL torch.nn.modules.container.Sequential"
     with pytest.raises(pickle.UnpicklingError, match=refused):

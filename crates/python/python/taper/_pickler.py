@@ -1,5 +1,5 @@
-"""Pickles with the names that PyTorch has for tensors, layers and functions, whether or not a module ``torch`` is
-there."""
+"""Pickles with the names that PyTorch has for tensors, layers and functions, whether or not there is a module
+``torch``."""
 
 import pickle
 import sys
@@ -32,7 +32,7 @@ class _Global:
 
 
 class Pickler(pickle._Pickler):
-    """Writes tensors as PyTorch does, and classes of this package under the names that PyTorch has for them."""
+    """Writes tensors as PyTorch does, and classes of this package under PyTorch's names for them."""
 
     dispatch = pickle._Pickler.dispatch.copy()
 

@@ -156,8 +156,8 @@ def _in_chunks(func, dims, leaves, build, out_dims, size):
 # Derivatives
 
 def _variables(tree):
-    """The tensors of a tree as variables of their own, the tree of them, and the function that builds a tree of
-    others."""
+    """The tensors of a tree as variables of their own, the tree of them, and a function that builds a tree of
+    other leaves."""
     leaves, build = flatten(tree)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
@@ -426,7 +426,7 @@ def functional_call(module, parameters_and_buffers, args=(), kwargs=None, *, tie
 
 
 def replace_all_batch_norm_modules_(root):
-    """Takes the running statistics from all normalizations of a module, so that it can be mapped in training."""
+    """Takes the running statistics from all normalizations, so that a module can be mapped in training."""
     for module in root.modules():
         if getattr(module, "track_running_stats", False):
             module.running_mean = module.running_var = module.num_batches_tracked = None

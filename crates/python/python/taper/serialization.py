@@ -7,7 +7,7 @@ import io
 import pickle
 from collections import Counter, OrderedDict
 
-from . import _archive, _taper
+from . import _archive, _legacy, _taper
 from ._pickler import STORAGES, Pickler, layer_of, ours
 from ._size import Size
 from ._storage import UntypedStorage, swapped
@@ -179,9 +179,14 @@ class _Unpickler(pickle._Unpickler):
         self._archive, self._place, self._trusted, self._storages = archive, place, trusted, {}
 
     def persistent_load(self, parts):
-        if not isinstance(parts, tuple) or len(parts) != 5 or parts[0] != "storage":
+        if isinstance(parts, tuple) and len(parts) == 4 and parts[0] == "module":
+            # The older format has the source of a class beside its name.
+            return parts[1]
+        # The older format has a sixth part, for storages that are parts of others.
+        whole = isinstance(parts, tuple) and (len(parts) == 5 or len(parts) == 6 and parts[5] is None)
+        if not whole or parts[0] != "storage":
             raise pickle.UnpicklingError(f"Unknown typename for persistent_load, expected 'storage' but got {parts!r}")
-        _, kind, name, place, count = parts
+        _, kind, name, place, count, *_ = parts
         if not isinstance(kind, _Kind):
             raise pickle.UnpicklingError(f"a storage of an unknown kind: {kind!r}")
         if name not in self._storages:
@@ -289,15 +294,8 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
     try:
         start = file.read(4)
         file.seek(0)
-        if start[:2] != b"PK":
-            raise pickle.UnpicklingError(_foreign(start))
-        archive = _archive.Reader(file)
-        if "constants.pkl" in archive:
-            raise RuntimeError("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``: "
-                               "a TorchScript archive is a program, which Taper does not run")
-        archive.swapped = "byteorder" in archive and archive.record("byteorder") == b"big"
         trusted = weights_only is False
-        text = io.BytesIO(archive.record("data.pkl"))
+        archive, text = _opened(file, start)
         pickle_load_args.setdefault("encoding", "utf-8")
         try:
             return _Unpickler(text, archive, _placement(map_location), trusted, **pickle_load_args).load()
@@ -310,12 +308,17 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
             file.close()
 
 
-def _foreign(start):
-    if not start:
-        return "the file is empty"
+def _opened(file, start):
+    """The records of a file, and its pickle."""
     if start[:1] == b"\x80":
-        return (
-            "the file is a pickle, perhaps in the format of PyTorch before version 1.6, which is not read; load it "
-            "with PyTorch and save it again"
-        )
-    return f"the file begins with {start!r}: it is not in the zip format of torch.save"
+        archive = _legacy.Legacy(file, _storage_kinds())
+        return archive, archive.pickle
+    if start[:2] != b"PK":
+        found = f"the file begins with {start!r}: it is not in a format of torch.save" if start else "the file is empty"
+        raise pickle.UnpicklingError(found)
+    archive = _archive.Reader(file)
+    if "constants.pkl" in archive:
+        raise RuntimeError("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``: a "
+                           "TorchScript archive is a program, which Taper does not run")
+    archive.swapped = "byteorder" in archive and archive.record("byteorder") == b"big"
+    return archive, io.BytesIO(archive.record("data.pkl"))
