@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{assert_close, device};
-use autograd::TensorGrad;
+use autograd::{TensorGrad, func::vmap};
 use optim::{ExponentialLr, LrScheduler, Optimizer, Sgd, SgdConfig};
 use tensor_core::{DType, Device, ErrorKind, State, StateValue, Stateful, Tensor};
 
@@ -149,6 +149,24 @@ fn a_label_out_of_range_fails_the_step_and_changes_nothing() {
     x.sum().backward().unwrap();
     sgd.step().unwrap();
     assert_close(&x, &[0.9, 1.9]);
+}
+
+#[test]
+fn a_slice_of_vmap_that_is_still_held_does_not_stop_a_step() {
+    let device = device();
+    let x = leaf(&[1.0, 2.0], &device);
+    let mut sgd = Sgd::new([x.clone()], SgdConfig { lr: 0.1, ..Default::default() });
+    let held = std::cell::RefCell::new(None);
+    let keep = |slices: &[Tensor]| {
+        held.replace(Some(&slices[0] * 2.0));
+        Ok(slices[0].clone())
+    };
+    let _ = vmap(keep, &[Tensor::ones([3, 2], &device).unwrap()], &[Some(0)]).unwrap();
+    x.sum().backward().unwrap();
+    sgd.step().unwrap();
+    assert_close(&x, &[0.9, 1.9]);
+    let error = held.take().unwrap().to_vec::<f32>().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { op: "vmap", .. }), "{error}");
 }
 
 #[test]
