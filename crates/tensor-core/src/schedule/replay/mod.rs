@@ -484,9 +484,14 @@ impl Finished<'_> {
                                    later calls would not make it again: compute on one thread";
                     return Err(Stopped::Refused(refusal(node, message)));
                 }
+                if is_known {
+                    read.insert(node.id);
+                }
                 match value {
-                    Some(_) if is_known => drop(read.insert(node.id)),
+                    Some(_) if is_known => {}
                     Some(_) => constants.push(node.clone()),
+                    // Another call has another value, though this one is a constant, such as zeros.
+                    None if is_known => outside.push(node.clone()),
                     // Of a tuple, the elements that are read are evaluated.
                     None if !is_own && !node.op.is_source() && !node.op.is_tuple() => {
                         outside.push(node.clone())
