@@ -137,6 +137,11 @@ impl<'a, M: LanguageModel + ?Sized> CachedSteps<'a, M> {
         self.model
     }
 
+    /// The number of steps that were repeated.
+    pub(crate) fn repeated(&self) -> usize {
+        self.replay.counts().replayed
+    }
+
     /// The logits `[N, vocabulary]` of the token after `ids` `[N, L]`, which join the cache, in f32.
     ///
     /// # Errors

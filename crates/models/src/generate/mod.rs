@@ -155,6 +155,11 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
         &self.generated
     }
 
+    /// The number of steps that ran without a graph: each repeated the operations of an earlier step.
+    pub fn repeated_steps(&self) -> usize {
+        self.steps.repeated()
+    }
+
     /// Ends the generation before its limit.
     pub fn stop(&mut self) {
         self.finished = true;

@@ -55,6 +55,35 @@ fn a_cache_gives_the_tokens_of_whole_texts() {
     }
 }
 
+/// A step is noted once, after the prompt and again where the long tables grow, and is repeated for all other
+/// tokens but those at which the tables are merged.
+#[test]
+fn steps_are_repeated() {
+    // A separate device, whose memory other tests do not use.
+    let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
+    for name in ["llama", "gemma2", "gemma3", "mistral", "gpt2", "gpt_neox", "mamba", "rwkv7"] {
+        let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
+        // The positions of GPT-2 end at 64.
+        let count = if name == "gpt2" { 50 } else { 150 };
+        let mut generation = generate(&*model, PROMPT, &most_likely(count)).unwrap();
+        assert_eq!(generation.by_ref().map(Result::unwrap).count(), count, "{name}");
+        let not_repeated = count - generation.repeated_steps();
+        assert!((2..=6).contains(&not_repeated), "{name}: {not_repeated} of {count}");
+        // Without new memory from the 20th step to the 40th.
+        let mut generation = generate(&*model, PROMPT, &most_likely(40)).unwrap();
+        let mut after = |count: usize| {
+            generation.by_ref().take(count).for_each(|token| drop(token.unwrap()));
+            device.memory().allocated
+        };
+        let (before, later) = (after(20), after(20));
+        assert!(later <= before, "{name}: {} bytes more", later - before);
+    }
+    // Frequencies that change with the length of the text leave each step its own graph.
+    let model = model("phi3_longrope", &device);
+    let mut generation = generate(&model, &[9], &most_likely(10)).unwrap();
+    assert_eq!((generation.by_ref().count(), generation.repeated_steps()), (10, 0));
+}
+
 /// The tokens that `transformers` generates after `[9]`, with a cache: the text passes its original context
 /// of 8 tokens, from which on the keys of all positions have other frequencies.
 const LONG: &[u32] = &[2, 6, 12, 17, 6, 4, 0, 34, 7, 14, 10, 5, 30, 14, 5, 10];
