@@ -3,7 +3,7 @@
 use nn::functional::{AttentionOptions, scaled_dot_product_attention};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
-use crate::config::check_counts;
+use crate::{KvCache, config::check_counts};
 
 /// Which keys a query sees.
 #[derive(Clone, Debug)]
@@ -41,6 +41,39 @@ pub(crate) fn positions(
         (first..first + length).map(move |at| (at.saturating_sub(pad) + offset) as i32)
     };
     Tensor::from_vec(rows.iter().flat_map(row).collect(), [rows.len(), length], device)
+}
+
+/// A table of learned positions: its rows that are positions, and the row of the first one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PositionTable {
+    pub(crate) model: &'static str,
+    pub(crate) count: usize,
+    pub(crate) offset: usize,
+}
+
+impl PositionTable {
+    /// The rows for the `length` tokens of a step, which was begun in the cache if there is one: `[1 or N, L]`.
+    ///
+    /// # Errors
+    /// More positions than the table has.
+    #[track_caller]
+    pub(crate) fn rows(self, cache: Option<&mut KvCache>, length: usize, device: &Device) -> Result<Tensor> {
+        let device = device.clone();
+        let rows = move |first: usize, pads: &[usize]| {
+            if first + length > self.count {
+                let message = format!("{} tokens, of at most {}", first + length, self.count);
+                return Err(Error::invalid(self.model, message));
+            }
+            positions(first, length, self.offset, pads, &device)
+        };
+        match cache {
+            Some(cache) => {
+                let [rows] = cache.by_position(move |cache| Ok([rows(cache.len(), cache.pads())?]))?;
+                Ok(rows)
+            }
+            None => rows(0, &[]),
+        }
+    }
 }
 
 /// A mask of keys `[N, S]` as `[N, 1, 1, S]` of bool.

@@ -8,6 +8,7 @@
 //!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
+mod positioned;
 mod texts;
 mod undo;
 
@@ -15,8 +16,8 @@ use std::collections::BTreeMap;
 
 use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
 
-pub(crate) use self::undo::Checkpoint;
-use self::{texts::Texts, undo::Begun};
+pub(crate) use self::{positioned::CachedSteps, undo::Checkpoint};
+use self::{positioned::Noted, texts::Texts, undo::Begun};
 use crate::attention::{Masking, attend, causal_mask};
 
 const OP: &str = "KvCache";
@@ -82,6 +83,7 @@ pub struct KvCache {
     rows: BTreeMap<Option<usize>, Rows>,
     /// The step that was begun and has not ended.
     shared: Begun,
+    noted: Noted,
     texts: Texts,
     len: usize,
     pending: usize,
@@ -94,8 +96,8 @@ impl KvCache {
         let rows = windows.iter().map(|window| (*window, Rows::default())).collect();
         let layers = vec![LayerCache::default(); windows.len()];
         let (states, shared) = (Vec::new(), Begun::default());
-        let (texts, pads) = (Texts::default(), Vec::new());
-        KvCache { windows, layers, states, rows, shared, texts, len: 0, pending: 0, pads }
+        let (noted, texts, pads) = (Noted::default(), Texts::default(), Vec::new());
+        KvCache { windows, layers, states, rows, shared, noted, texts, len: 0, pending: 0, pads }
     }
 
     /// An empty cache for recurrent layers: those of a model that has no attention.
@@ -270,7 +272,7 @@ impl KvCache {
             };
             self.shared.masks.insert(window, shared);
         }
-        Ok(())
+        self.note_masks((length, dtype, device))
     }
 
     /// The positions of the keys of the step that was begun, for layers without a window, in the order in
@@ -540,6 +542,11 @@ impl LayerCache {
 }
 
 impl ShortStep {
+    /// Its tensors, for a change of all.
+    fn tensors(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        [&mut self.place, &mut self.bias].into_iter().chain(&mut self.source)
+    }
+
     /// A step of `length` tokens after `len` positions: their rows are those after `rows`.
     #[track_caller]
     fn new(

@@ -13,7 +13,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Initial, KvCache, LanguageModel, Masking, WeightSource,
-    attention::{attend, check_heads, join_heads, positions, split_heads},
+    attention::{PositionTable, attend, check_heads, join_heads, split_heads},
     read_config,
 };
 
@@ -210,6 +210,10 @@ impl LanguageModel for Gpt2 {
         KvCache::new(vec![None; self.config.n_layer])
     }
 
+    fn repeats_steps(&self) -> bool {
+        true
+    }
+
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let &[batch, length] = ids.dims() else {
@@ -217,19 +221,13 @@ impl LanguageModel for Gpt2 {
         };
         let device = ids.device();
         let dtype: DType = self.transformer.wte.weight.dtype();
-        let (first, pads) = match &mut cache {
-            Some(cache) => {
-                cache.check_batch(batch)?;
-                cache.begin(length, dtype, &device)?;
-                (cache.len(), cache.pads().to_vec())
-            }
-            None => (0, Vec::new()),
-        };
-        if first + length > self.config.n_positions {
-            let message = format!("{} tokens, of at most {}", first + length, self.config.n_positions);
-            return Err(Error::invalid(OP, message));
+        if let Some(cache) = &mut cache {
+            cache.check_batch(batch)?;
+            cache.begin(length, dtype, &device)?;
         }
-        let at = self.transformer.wpe.forward(&positions(first, length, 0, &pads, &device)?)?;
+        let table = PositionTable { model: OP, count: self.config.n_positions, offset: 0 };
+        let at = table.rows(cache.as_deref_mut(), length, &device)?;
+        let at = self.transformer.wpe.forward(&at)?;
         let mut x = self.transformer.wte.forward(ids)?.add(&at)?;
         for (k, block) in self.transformer.h.iter().enumerate() {
             x = block.forward(&x, self.config.n_head, cache.as_deref_mut().map(|cache| (cache, k)))?;

@@ -223,14 +223,10 @@ impl GptNeoX {
         };
         let device = ids.device();
         let mut x = self.gpt_neox.embed_in.forward(ids)?;
-        let (first, pads) = match &mut cache {
-            Some(cache) => {
-                cache.begin(length, x.dtype(), &device)?;
-                (cache.len(), cache.pads().to_vec())
-            }
-            None => (0, Vec::new()),
-        };
-        let rope = self.rope.tables(first, length, &pads, x.dtype(), &device)?;
+        if let Some(cache) = &mut cache {
+            cache.begin(length, x.dtype(), &device)?;
+        }
+        let rope = self.rope.step_tables(cache.as_deref_mut(), length, x.dtype(), &device)?;
         for (k, layer) in self.gpt_neox.layers.iter().enumerate() {
             x = layer.forward(&x, &self.config, &rope, cache.as_deref_mut().map(|cache| (cache, k)))?;
         }
@@ -252,6 +248,10 @@ impl LanguageModel for GptNeoX {
 
     fn new_cache(&self) -> KvCache {
         KvCache::new(vec![None; self.config.num_hidden_layers])
+    }
+
+    fn repeats_steps(&self) -> bool {
+        !self.rope.has_long_frequencies()
     }
 
     #[track_caller]

@@ -31,6 +31,13 @@ pub trait LanguageModel: Module {
     /// Another number of features.
     fn logits(&self, hidden: &Tensor) -> Result<Tensor>;
 
+    /// Whether generation may note the operations of a short step and repeat them for the next token: whether
+    /// everything of a step that depends on its position comes from [`KvCache::begin`] and
+    /// [`KvCache::by_position`], and nothing is chosen by a position or a value on the host.
+    fn repeats_steps(&self) -> bool {
+        false
+    }
+
     /// The logits `[N, L, vocabulary]` for tokens `[N, L]`, without a cache: for training.
     ///
     /// # Errors

@@ -275,28 +275,35 @@ impl Stack {
         })
     }
 
-    /// The biases `[1, heads, L, S]` of the scores of queries and keys at these positions.
+    /// The biases `[1, heads, L, S]` of the scores for the rows of [`Stack::bias_rows`].
     #[track_caller]
-    fn biases(&self, queries: Range<usize>, keys: &[usize], device: &Device) -> Result<Tensor> {
+    fn biases(&self, places: &Tensor) -> Result<Tensor> {
         let table = self.block.first().and_then(|block| block.layer.first());
         let table = table.and_then(|part| part.SelfAttention.as_ref()?.relative_attention_bias.as_ref());
         let Some(table) = table else { return Err(Error::invalid(OP, "a stack has no blocks")) };
-        let config = &self.config;
+        table.forward(places)?.permute([2, 0, 1])?.unsqueeze(0)
+    }
+
+    /// Makes the rows `[L, S]` of the table of biases for queries and keys at some positions.
+    fn bias_rows(&self, device: &Device) -> impl Fn(Range<usize>, &[usize]) -> Result<Tensor> + use<> {
         let (buckets, farthest) =
-            (config.relative_attention_num_buckets, config.relative_attention_max_distance);
-        let shape = [queries.len(), keys.len()];
-        let place = |query: usize, key: usize| {
-            bucket(key as i64 - query as i64, !self.is_decoder, buckets, farthest) as i32
-        };
-        let places = queries.flat_map(|query| keys.iter().map(move |&key| place(query, key)));
-        table.forward(&Tensor::from_vec(places.collect(), shape, device)?)?.permute([2, 0, 1])?.unsqueeze(0)
+            (self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance);
+        let (both_ways, device) = (!self.is_decoder, device.clone());
+        move |queries, keys| {
+            let shape = [queries.len(), keys.len()];
+            let row = |query: usize, key: usize| {
+                bucket(key as i64 - query as i64, both_ways, buckets, farthest) as i32
+            };
+            let rows = queries.flat_map(|query| keys.iter().map(move |&key| row(query, key)));
+            Tensor::from_vec(rows.collect(), shape, &device)
+        }
     }
 
     /// The masking of a whole sequence: biases, and minus infinity where a key is hidden.
     #[track_caller]
     fn masking(&self, length: usize, mask: Option<&Tensor>, device: &Device) -> Result<Masking> {
         let keys: Vec<usize> = (0..length).collect();
-        let mut biases = self.biases(0..length, &keys, device)?;
+        let mut biases = self.biases(&self.bias_rows(device)(0..length, &keys)?)?;
         let hidden = Tensor::full((), f64::NEG_INFINITY, (biases.dtype(), device))?;
         if self.is_decoder {
             let seen = causal_mask(0, length, 0, length, None, &[], device)?;
@@ -323,9 +330,11 @@ impl Stack {
             Some(cache) => {
                 cache.check_batch(batch)?;
                 cache.begin(length, x.dtype(), &device)?;
-                let first = cache.len();
-                let bias = self.biases(first..first + length, &cache.key_positions()?, &device)?;
-                (Masking::Full, Some(bias))
+                let rows = self.bias_rows(&device);
+                let [rows] = cache.by_position(move |cache| {
+                    Ok([rows(cache.len()..cache.len() + length, &cache.key_positions()?)?])
+                })?;
+                (Masking::Full, Some(self.biases(&rows)?))
             }
             None => (self.masking(length, mask, &device)?, None),
         };
@@ -384,6 +393,10 @@ impl LanguageModel for T5Decoder<'_> {
 
     fn new_cache(&self) -> KvCache {
         KvCache::new(vec![None; self.memories.len()])
+    }
+
+    fn repeats_steps(&self) -> bool {
+        true
     }
 
     #[track_caller]

@@ -103,13 +103,13 @@ pub use native::{
 };
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;
-#[doc(hidden)] // for `autograd`, `nn`, `onnx` and `optim`
+#[doc(hidden)] // for `autograd`, `models`, `nn`, `onnx` and `optim`
 pub use schedule::{
     capture::{
         HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
         refuse_in_capture, refuse_later,
     },
-    replay::{Call, CallMode, GraphNumbers, Replay, ReplayCounts},
+    replay::{Call, CallMode, GraphNumbers, Replay, ReplayCounts, as_leaf},
 };
 pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},

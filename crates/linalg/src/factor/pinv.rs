@@ -290,14 +290,14 @@ fn through_values<T: Real>(
     rtol: f64,
 ) -> Outcome {
     let n = a.ncols();
-    let found = solvers::Svd::new_thin(to_faer(&a)).map_err(|_| Fault::NotConverged)?;
+    let found = solvers::Svd::new_thin(to_faer(&a).as_ref()).map_err(|_| Fault::NotConverged)?;
     let (mut u, mut v) = (Array2::default((n, n)), Array2::default((n, n)));
     write(found.U(), panel::elements(&mut u));
     write(found.V(), panel::elements(&mut v));
     let values = found.S().column_vector();
-    let least = atol.max(rtol * values[0].wide());
+    let least = atol.max(rtol * values[0]);
     let inverted: Array1<T> =
-        values.iter().map(|&s| if s.wide() > least { T::ONE / s } else { T::default() }).collect();
+        values.iter().map(|&s| T::of(if s > least { 1.0 / s } else { 0.0 })).collect();
     v *= &inverted;
     match q {
         None => T::gemm(Update::Set, v.view(), u.t(), x),

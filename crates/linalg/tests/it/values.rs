@@ -286,6 +286,30 @@ fn singular_matrices_have_factors() -> Result<()> {
     Ok(())
 }
 
+/// Singular values and eigenvalues of f32 are those of the same numbers in f64, up to the rounding of f32.
+#[test]
+fn values_of_f32_are_exact_to_its_rounding() -> Result<()> {
+    for n in [60, 200] {
+        let a = numbers(&[n, n], 8, DType::F32);
+        let sum = a.add(&mt(&a)?)?;
+        let wide = |x: &Tensor| x.to_dtype(DType::F64);
+        let (u, s, vh) = linalg::svd(&a, false)?;
+        for (found, expected) in [
+            (linalg::svdvals(&a)?, linalg::svdvals(&wide(&a)?)?),
+            (s.clone(), linalg::svdvals(&wide(&a)?)?),
+            (linalg::eigvalsh(&sum, Uplo::Lower)?, linalg::eigvalsh(&wide(&sum)?, Uplo::Lower)?),
+            (linalg::eigh(&sum, Uplo::Lower)?.0, linalg::eigvalsh(&wide(&sum)?, Uplo::Lower)?),
+            (wide(&u)?.mul(&wide(&s)?)?.matmul(&wide(&vh)?)?, wide(&a)?),
+        ] {
+            let (found, expected) = (found.to_f64_vec()?, expected.to_f64_vec()?);
+            let greatest = linalg::svdvals(&sum)?.max()?.item::<f32>()?;
+            let off = found.iter().zip(&expected).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
+            assert!(off <= 2.0 * f64::from(f32::EPSILON * greatest), "{off} for {greatest}");
+        }
+    }
+    Ok(())
+}
+
 /// Checks the four Moore-Penrose conditions.
 #[track_caller]
 fn is_pseudo_inverse(a: &Tensor, p: &Tensor) -> Result<()> {

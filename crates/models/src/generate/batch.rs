@@ -1,10 +1,9 @@
 //! Several prompts at once.
 
-use autograd::no_grad;
 use tensor_core::{Error, Result};
 
-use super::{GenerationConfig, OP, Sampler, SamplingConfig, table};
-use crate::LanguageModel;
+use super::{GenerationConfig, OP, Sampler, SamplingConfig, check_tokens, table};
+use crate::{LanguageModel, cache::CachedSteps};
 
 /// Continues several prompts of any lengths in one batch; a result has the new tokens of one prompt.
 ///
@@ -12,15 +11,18 @@ use crate::LanguageModel;
 /// one that the prompt alone would give. With a temperature, row k draws with the seed plus k.
 ///
 /// # Errors
-/// No prompts or an empty one, or settings that [`Sampler::new`] refuses.
+/// No prompts or an empty one, a token that the model does not know, or settings that [`Sampler::new`] refuses.
 #[track_caller]
 pub fn generate_batch<M: LanguageModel + ?Sized>(
     model: &M,
     prompts: &[Vec<u32>],
     config: &GenerationConfig,
 ) -> Result<Vec<Vec<u32>>> {
-    if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
-        return Err(Error::invalid(OP, "an empty prompt, or none: each needs at least one token"));
+    if prompts.is_empty() {
+        return Err(Error::invalid(OP, "no prompts: give at least one"));
+    }
+    for prompt in prompts {
+        check_tokens(OP, model, prompt, 1)?;
     }
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let pads: Vec<usize> = prompts.iter().map(|prompt| longest - prompt.len()).collect();
@@ -31,7 +33,7 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
     }
     let mut cache = model.new_cache();
     cache.set_pads(pads.clone())?;
-    let device = model.device();
+    let (device, mut steps) = (model.device(), CachedSteps::new(model));
     let mut rows: Vec<Vec<u32>> = prompts
         .iter()
         .zip(&pads)
@@ -41,7 +43,7 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
     let mut finished = vec![false; prompts.len()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits = no_grad(|| model.next_logits(&ids, &mut cache))?;
+        let logits = steps.next_logits(&ids, &mut cache)?;
         let logits = cache.read(&logits)?;
         for (k, logits) in logits.chunks_exact(model.vocab_size()).enumerate() {
             // A finished row goes on with any token, which nothing reads.

@@ -1,10 +1,9 @@
 //! Beam search: the most likely of several continuations.
 
-use autograd::no_grad;
 use tensor_core::{Error, Result};
 
-use super::{checked_scores, log_sum_exp, table};
-use crate::LanguageModel;
+use super::{LogitsRule, check_tokens, checked_scores, log_sum_exp, table};
+use crate::{LanguageModel, cache::CachedSteps};
 
 /// Settings of a beam search, with the names of `transformers`.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,11 +16,19 @@ pub struct BeamConfig {
     pub length_penalty: f64,
     /// Tokens that end a text.
     pub stop_tokens: Vec<u32>,
+    /// A rule that changes the logits of each continuation's next token; none by default.
+    pub logits_rule: Option<LogitsRule>,
 }
 
 impl Default for BeamConfig {
     fn default() -> BeamConfig {
-        BeamConfig { num_beams: 4, max_new_tokens: 64, length_penalty: 1.0, stop_tokens: Vec::new() }
+        BeamConfig {
+            num_beams: 4,
+            max_new_tokens: 64,
+            length_penalty: 1.0,
+            stop_tokens: Vec::new(),
+            logits_rule: None,
+        }
     }
 }
 
@@ -30,7 +37,7 @@ impl Default for BeamConfig {
 pub struct Beam {
     /// The new tokens, without the one that ended the text.
     pub tokens: Vec<u32>,
-    /// The sum of their log-probabilities.
+    /// The sum of their log-probabilities, after the rule for logits if there is one.
     pub log_probability: f64,
     /// That sum divided by the length to the power of the penalty.
     pub score: f64,
@@ -39,7 +46,7 @@ pub struct Beam {
 /// The best continuations of a prompt, best first.
 ///
 /// # Errors
-/// An empty prompt or no beams, logits that are no distribution (see
+/// An empty prompt, a token that the model does not know, no beams, logits that are no distribution (see
 /// [`Sampler::next`](super::Sampler::next)), or whatever the model reports.
 #[track_caller]
 pub fn beam_search<M: LanguageModel + ?Sized>(
@@ -47,21 +54,24 @@ pub fn beam_search<M: LanguageModel + ?Sized>(
     prompt: &[u32],
     config: &BeamConfig,
 ) -> Result<Vec<Beam>> {
-    if prompt.is_empty() || config.num_beams == 0 {
-        return Err(Error::invalid("beam_search", "an empty prompt, or no beams"));
+    check_tokens("beam_search", model, prompt, 1)?;
+    if config.num_beams == 0 {
+        return Err(Error::invalid("beam_search", "no beams: give at least one"));
     }
     let (device, vocabulary) = (model.device(), model.vocab_size());
-    let mut cache = model.new_cache();
+    let (mut cache, mut steps) = (model.new_cache(), CachedSteps::new(model));
     let mut beams = vec![Beam { tokens: Vec::new(), log_probability: 0.0, score: 0.0 }];
     let mut finished: Vec<Beam> = Vec::new();
     let mut rows: Vec<Vec<u32>> = vec![prompt.to_vec()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits = no_grad(|| model.next_logits(&ids, &mut cache))?;
+        let logits = steps.next_logits(&ids, &mut cache)?;
         let logits = cache.read(&logits)?;
         let mut next: Vec<(usize, u32, f64)> = Vec::new();
         for (k, logits) in logits.chunks_exact(vocabulary).enumerate() {
-            let scores = checked_scores("beam_search", logits)?;
+            let rule = config.logits_rule.as_ref();
+            let logits = LogitsRule::applied(rule, logits, prompt, &beams[k].tokens)?;
+            let scores = checked_scores("beam_search", &logits)?;
             let normalizer = log_sum_exp(&scores);
             let of = |(token, score): (usize, f64)| {
                 (k, token as u32, beams[k].log_probability + score - normalizer)

@@ -1,6 +1,6 @@
 //! [`LogitsRule`]: a program's own rule for what may follow, such as a grammar.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use tensor_core::{Error, Result};
 
@@ -55,12 +55,17 @@ impl LogitsRule {
         })
     }
 
-    /// Changes the logits of the token that follows these.
-    pub(crate) fn apply(&self, prompt: &[u32], generated: &[u32], logits: &[f32]) -> Result<Vec<f32>> {
-        let tokens = [prompt, generated].concat();
+    /// The logits of the token that follows these, as a rule changes them.
+    pub(crate) fn applied<'a>(
+        rule: Option<&LogitsRule>,
+        logits: &'a [f32],
+        prompt: &[u32],
+        generated: &[u32],
+    ) -> Result<Cow<'a, [f32]>> {
+        let Some(LogitsRule(change)) = rule else { return Ok(Cow::Borrowed(logits)) };
         let mut changed = logits.to_vec();
-        (self.0)(&tokens, &mut changed)?;
-        Ok(changed)
+        change(&[prompt, generated].concat(), &mut changed)?;
+        Ok(Cow::Owned(changed))
     }
 }
 

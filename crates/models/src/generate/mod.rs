@@ -22,8 +22,9 @@ mod sampler;
 mod score;
 mod speculative;
 
-use autograd::no_grad;
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use std::borrow::Cow;
+
+use tensor_core::{Device, Error, Result, Tensor};
 
 pub use batch::generate_batch;
 pub use beam::{Beam, BeamConfig, beam_search};
@@ -33,7 +34,10 @@ pub(crate) use sampler::{argmax, checked_scores, log_sum_exp};
 pub use score::{Perplexity, log_probabilities, perplexity};
 pub use speculative::{Speculation, generate_speculative};
 
-use crate::{KvCache, LanguageModel, cache::Checkpoint};
+use crate::{
+    KvCache, LanguageModel,
+    cache::{CachedSteps, Checkpoint},
+};
 
 const OP: &str = "generate";
 
@@ -61,10 +65,12 @@ impl GenerationConfig {
         prompt: &[u32],
         generated: &[u32],
     ) -> Result<(u32, f64)> {
-        match &self.logits_rule {
-            Some(rule) => sampler.next(&rule.apply(prompt, generated, logits)?, prompt, generated),
-            None => sampler.next(logits, prompt, generated),
-        }
+        sampler.next(&self.ruled(logits, prompt, generated)?, prompt, generated)
+    }
+
+    /// The logits after the rule for them.
+    fn ruled<'a>(&self, logits: &'a [f32], prompt: &[u32], generated: &[u32]) -> Result<Cow<'a, [f32]>> {
+        LogitsRule::applied(self.logits_rule.as_ref(), logits, prompt, generated)
     }
 }
 
@@ -90,7 +96,7 @@ pub struct Token {
 
 /// The tokens after a prompt, one at a time. [`generate`] makes it.
 pub struct Generation<'a, M: LanguageModel + ?Sized> {
-    model: &'a M,
+    steps: CachedSteps<'a, M>,
     cache: KvCache,
     sampler: Sampler,
     config: GenerationConfig,
@@ -106,7 +112,7 @@ pub struct Generation<'a, M: LanguageModel + ?Sized> {
 /// Continues a prompt: an iterator over the new tokens, which computes each when it is asked for.
 ///
 /// # Errors
-/// An empty prompt, or settings that [`Sampler::new`] refuses.
+/// An empty prompt, a token that the model does not know, or settings that [`Sampler::new`] refuses.
 #[track_caller]
 pub fn generate<'a, M: LanguageModel + ?Sized>(
     model: &'a M,
@@ -128,15 +134,10 @@ pub fn generate_from<'a, M: LanguageModel + ?Sized>(
     prompt: &[u32],
     config: &GenerationConfig,
 ) -> Result<Generation<'a, M>> {
-    if prompt.is_empty() {
-        return Err(Error::invalid(
-            OP,
-            "an empty prompt: give at least one token, such as the first of a text",
-        ));
-    }
+    check_tokens(OP, model, prompt, 1)?;
     let sampler = Sampler::new(&config.sampling)?;
     Ok(Generation {
-        model,
+        steps: CachedSteps::new(model),
         cache,
         sampler,
         config: config.clone(),
@@ -152,6 +153,11 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     /// The tokens that were generated so far.
     pub fn tokens(&self) -> &[u32] {
         &self.generated
+    }
+
+    /// The number of steps that ran without a graph: each repeated the operations of an earlier step.
+    pub fn repeated_steps(&self) -> usize {
+        self.steps.repeated()
     }
 
     /// Ends the generation before its limit.
@@ -179,7 +185,8 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     fn advance(&mut self) -> Result<Tensor> {
         self.go_back();
         self.step = Some(self.cache.checkpoint(self.waiting.len()));
-        logits_after(self.model, &self.waiting, &mut self.cache)
+        let ids = row(&self.waiting, &self.steps.model().device())?;
+        self.steps.next_logits(&ids, &mut self.cache)
     }
 
     /// The next token, as the iterator gives it, without blocking: for pages of a browser.
@@ -246,6 +253,32 @@ impl<M: LanguageModel + ?Sized> Iterator for Generation<'_, M> {
     }
 }
 
+/// Refuses fewer tokens than `least`, and tokens that the model does not know.
+#[track_caller]
+fn check_tokens<M: LanguageModel + ?Sized>(
+    op: &'static str,
+    model: &M,
+    tokens: &[u32],
+    least: usize,
+) -> Result<()> {
+    if tokens.len() < least {
+        let message = format!("{} tokens: give at least {least}, such as the first of a text", tokens.len());
+        return Err(Error::invalid(op, message));
+    }
+    let vocabulary = model.vocab_size();
+    match tokens.iter().position(|&token| token as usize >= vocabulary) {
+        Some(at) => {
+            let message = format!(
+                "token {} at position {at} is not one of the model's {vocabulary}: does the tokenizer belong to \
+                 the model?",
+                tokens[at]
+            );
+            Err(Error::invalid(op, message))
+        }
+        None => Ok(()),
+    }
+}
+
 /// A row of tokens on a device, `[1, L]`.
 #[track_caller]
 pub(crate) fn row(tokens: &[u32], device: &Device) -> Result<Tensor> {
@@ -258,39 +291,4 @@ pub(crate) fn table(rows: &[&[u32]], device: &Device) -> Result<Tensor> {
     let length = rows.first().map_or(0, |row| row.len());
     let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
     Tensor::from_vec(ids, [rows.len(), length], device)
-}
-
-/// The logits of the token after `tokens`, in f32.
-#[track_caller]
-fn logits_after<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
-    let ids = row(tokens, &model.device())?;
-    no_grad(|| model.next_logits(&ids, cache)?.to_dtype(DType::F32))
-}
-
-/// The logits of the token after `tokens`, on the host.
-#[track_caller]
-pub(crate) fn next_logits<M: LanguageModel + ?Sized>(
-    model: &M,
-    tokens: &[u32],
-    cache: &mut KvCache,
-) -> Result<Vec<f32>> {
-    let logits = logits_after(model, tokens, cache)?;
-    cache.read(&logits)
-}
-
-/// The logits after each of `tokens`, on the host: rows of the vocabulary.
-#[track_caller]
-pub(crate) fn all_logits<M: LanguageModel + ?Sized>(
-    model: &M,
-    tokens: &[u32],
-    cache: Option<&mut KvCache>,
-) -> Result<Vec<f32>> {
-    let ids = row(tokens, &model.device())?;
-    no_grad(|| match cache {
-        Some(cache) => {
-            let hidden = model.hidden(&ids, Some(cache))?;
-            cache.read(&model.logits(&hidden)?)
-        }
-        None => model.logits(&model.hidden(&ids, None)?)?.to_dtype(DType::F32)?.to_vec::<f32>(),
-    })
 }

@@ -1,8 +1,9 @@
 //! How likely a text is under a model.
 
-use tensor_core::{Error, Result};
+use autograd::no_grad;
+use tensor_core::{DType, Error, Result};
 
-use super::{all_logits, checked_scores, log_sum_exp};
+use super::{check_tokens, checked_scores, log_sum_exp, row};
 use crate::LanguageModel;
 
 /// The logarithm of the probability of each token after the first, given those before it.
@@ -12,14 +13,10 @@ use crate::LanguageModel;
 /// [`Sampler::next`](super::Sampler::next)), or whatever the model reports.
 #[track_caller]
 pub fn log_probabilities<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32]) -> Result<Vec<f64>> {
-    if tokens.len() < 2 {
-        return Err(Error::invalid("log_probabilities", "fewer than two tokens"));
-    }
+    check_tokens("log_probabilities", model, tokens, 2)?;
     let vocabulary = model.vocab_size();
-    if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
-        return Err(Error::invalid("log_probabilities", format!("token {token} of {vocabulary}")));
-    }
-    let logits = all_logits(model, tokens, None)?;
+    let ids = row(tokens, &model.device())?;
+    let logits = no_grad(|| model.forward(&ids)?.to_dtype(DType::F32))?.to_vec::<f32>()?;
     let each = logits.chunks_exact(vocabulary).zip(&tokens[1..]);
     let of = |(logits, token): (&[f32], &u32)| {
         let scores = checked_scores("log_probabilities", logits)?;

@@ -4,8 +4,11 @@
 
 use tensor_core::{Error, Result};
 
-use super::{all_logits, argmax, checked_scores, next_logits};
-use crate::{LanguageModel, cache::MOST_TAKEN_BACK};
+use super::{GenerationConfig, Sampler, argmax, check_tokens, checked_scores, row};
+use crate::{
+    LanguageModel,
+    cache::{CachedSteps, MOST_TAKEN_BACK},
+};
 
 const OP: &str = "generate_speculative";
 
@@ -20,61 +23,69 @@ pub struct Speculation {
     pub accepted: usize,
 }
 
-/// The most likely continuation of `model`, the same as [`generate`](super::generate) gives without a
-/// temperature, with the help of a smaller `draft` model for the same tokens, which guesses `guesses` tokens
-/// at a time: at most 64, which a cache with a sliding window can take back, and no more than the text still
-/// needs.
+/// The continuation of `model` that [`generate`](super::generate) gives for the same settings, with the help of
+/// a smaller `draft` model for the same tokens. The draft guesses `guesses` tokens at a time: at most 64, which
+/// a cache with a sliding window can take back, and no more than the text still needs.
+///
+/// The model chooses each token by itself, with the same random numbers as without a draft; a guess that it
+/// would not have chosen ends the check. So the guesses are the most likely tokens of the draft, and a higher
+/// temperature of the model takes fewer of them.
 ///
 /// # Errors
-/// An empty prompt, no guesses, models with different vocabularies, logits that are no distribution (see
-/// [`Sampler::next`](super::Sampler::next)).
+/// An empty prompt, a token that the model does not know, no guesses, models with different vocabularies, settings that [`Sampler::new`] refuses,
+/// logits that are no distribution (see [`Sampler::next`]).
 #[track_caller]
 pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized>(
     model: &M,
     draft: &D,
     prompt: &[u32],
     guesses: usize,
-    max_new_tokens: usize,
-    stop_tokens: &[u32],
+    config: &GenerationConfig,
 ) -> Result<Speculation> {
+    check_tokens(OP, model, prompt, 1)?;
     let vocabulary = model.vocab_size();
-    if prompt.is_empty() || guesses == 0 || draft.vocab_size() != vocabulary {
+    if guesses == 0 || draft.vocab_size() != vocabulary {
         let message = format!(
-            "a prompt of {} tokens, {guesses} guesses, vocabularies of {vocabulary} and {}: the prompt and the \
-             guesses are at least one, the vocabularies are equal",
-            prompt.len(),
+            "{guesses} guesses, vocabularies of {vocabulary} and {}: the guesses are at least one, the \
+             vocabularies are equal",
             draft.vocab_size()
         );
         return Err(Error::invalid(OP, message));
     }
     let (mut cache, mut draft_cache) = (model.new_cache(), draft.new_cache());
+    let (mut checking, mut guessing) = (CachedSteps::new(model), CachedSteps::new(draft));
+    let mut sampler = Sampler::new(&config.sampling)?;
     let mut found = Speculation { tokens: Vec::new(), guessed: 0, accepted: 0 };
     let mut text = prompt.to_vec();
-    let best = |logits: &[f32]| Ok(argmax(&checked_scores(OP, logits)?) as u32);
-    while found.tokens.len() < max_new_tokens {
+    while found.tokens.len() < config.max_new_tokens {
         // The model adds a token of its own to those that it takes.
-        let guesses = guesses.min(MOST_TAKEN_BACK).min(max_new_tokens - found.tokens.len() - 1);
-        let mut guessed: Vec<u32> = Vec::with_capacity(guesses);
+        let guesses = guesses.min(MOST_TAKEN_BACK).min(config.max_new_tokens - found.tokens.len() - 1);
+        let before = text.len();
         for _ in 0..guesses {
-            let known = draft_cache.len();
-            let new: Vec<u32> = text.iter().chain(&guessed).skip(known).copied().collect();
-            guessed.push(best(&next_logits(draft, &new, &mut draft_cache)?)?);
+            let ids = row(&text[draft_cache.len()..], &draft.device())?;
+            let logits = guessing.next_logits(&ids, &mut draft_cache)?;
+            let logits = draft_cache.read(&logits)?;
+            let logits = config.ruled(&logits, prompt, &text[prompt.len()..])?;
+            text.push(argmax(&checked_scores(OP, &logits)?) as u32);
         }
         found.guessed += guesses;
-        let known = cache.len();
-        let tokens: Vec<u32> = text[known..].iter().chain(&guessed).copied().collect();
-        let logits = all_logits(model, &tokens, Some(&mut cache))?;
+        let guessed = text.split_off(before);
+        let tokens = [&text[cache.len()..], &guessed].concat();
+        let logits = checking.all_logits(&row(&tokens, &model.device())?, &mut cache)?;
+        let logits = cache.read(&logits)?;
         // The rows that predict the guesses and one more token are the last.
-        let rows: Vec<&[f32]> = logits.chunks_exact(vocabulary).skip(tokens.len() - guesses - 1).collect();
-        let wanted = rows.into_iter().map(best).collect::<Result<Vec<u32>>>()?;
-        let right = guessed.iter().zip(&wanted).take_while(|(guess, wanted)| guess == wanted).count();
-        found.accepted += right;
-        for &token in &wanted[..=right] {
-            if stop_tokens.contains(&token) || found.tokens.len() == max_new_tokens {
+        for (k, row) in logits.chunks_exact(vocabulary).skip(tokens.len() - guesses - 1).enumerate() {
+            let (token, _) = config.choose(&mut sampler, row, prompt, &found.tokens)?;
+            let is_right = guessed.get(k) == Some(&token);
+            found.accepted += usize::from(is_right);
+            if config.stop_tokens.contains(&token) {
                 return Ok(found);
             }
             found.tokens.push(token);
             text.push(token);
+            if !is_right {
+                break;
+            }
         }
         // The caches hold the text less its last token, which neither has seen as input.
         cache.truncate(text.len() - 1)?;

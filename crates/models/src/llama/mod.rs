@@ -406,16 +406,12 @@ impl Llama {
         if self.is_gemma {
             x = x.mul_scalar((self.config.hidden_size as f64).sqrt());
         }
-        let (first, pads) = match &mut cache {
-            Some(cache) => {
-                cache.begin(length, x.dtype(), &device)?;
-                (cache.len(), cache.pads().to_vec())
-            }
-            None => (0, Vec::new()),
-        };
+        if let Some(cache) = &mut cache {
+            cache.begin(length, x.dtype(), &device)?;
+        }
         let [full, sliding] = &self.ropes;
-        let full = full.tables(first, length, &pads, x.dtype(), &device)?;
-        let sliding = sliding.tables(first, length, &pads, x.dtype(), &device)?;
+        let full = full.step_tables(cache.as_deref_mut(), length, x.dtype(), &device)?;
+        let sliding = sliding.step_tables(cache.as_deref_mut(), length, x.dtype(), &device)?;
         let masking = causal_masking(length, None, &device)?;
         let windowed = causal_masking(length, self.config.sliding_window, &device)?;
         for (k, layer) in self.model.layers.iter().enumerate() {
@@ -447,6 +443,10 @@ impl LanguageModel for Llama {
 
     fn new_cache(&self) -> KvCache {
         KvCache::new(self.windows.clone())
+    }
+
+    fn repeats_steps(&self) -> bool {
+        !self.ropes.iter().any(Rope::has_long_frequencies)
     }
 
     #[track_caller]

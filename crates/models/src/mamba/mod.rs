@@ -301,6 +301,10 @@ impl LanguageModel for Mamba {
         KvCache::recurrent(self.config.num_hidden_layers)
     }
 
+    fn repeats_steps(&self) -> bool {
+        true
+    }
+
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let &[batch, length] = ids.dims() else {

@@ -6,7 +6,7 @@ use tensor_core::{Device, Error, Result, Tensor};
 use super::{DecoderLayer, LayerConfig};
 use crate::{
     KvCache, LanguageModel, Masking, WeightSource,
-    attention::{keys_mask, positions},
+    attention::{PositionTable, keys_mask},
     projected_attention::Memory,
 };
 
@@ -126,25 +126,22 @@ impl LanguageModel for ConditionedDecoder<'_> {
         KvCache::new(vec![None; self.memories.len()])
     }
 
+    fn repeats_steps(&self) -> bool {
+        true
+    }
+
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
         let (stack, model) = (self.stack, self.stack.config.model);
         let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(model, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
-        let (first, pads) = match &mut cache {
-            Some(cache) => {
-                cache.check_batch(batch)?;
-                cache.begin(length, self.tokens.dtype(), &ids.device())?;
-                (cache.len(), cache.pads().to_vec())
-            }
-            None => (0, Vec::new()),
-        };
-        if first + length > stack.parts.positions {
-            let message = format!("{} tokens, of at most {}", first + length, stack.parts.positions);
-            return Err(Error::invalid(model, message));
+        if let Some(cache) = &mut cache {
+            cache.check_batch(batch)?;
+            cache.begin(length, self.tokens.dtype(), &ids.device())?;
         }
-        let at = positions(first, length, stack.parts.offset, &pads, &ids.device())?;
+        let table = PositionTable { model, count: stack.parts.positions, offset: stack.parts.offset };
+        let at = table.rows(cache.as_deref_mut(), length, &ids.device())?;
         let mut x = nn::functional::embedding(ids, self.tokens)?.mul_scalar(stack.parts.scale);
         x = x.add(&stack.embed_positions.forward(&at)?)?;
         if let Some(norm) = &stack.layernorm_embedding {

@@ -55,6 +55,35 @@ fn a_cache_gives_the_tokens_of_whole_texts() {
     }
 }
 
+/// A step is noted once, after the prompt and again where the long tables grow, and is repeated for all other
+/// tokens but those at which the tables are merged.
+#[test]
+fn steps_are_repeated() {
+    // A separate device, whose memory other tests do not use.
+    let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
+    for name in ["llama", "gemma2", "gemma3", "mistral", "gpt2", "gpt_neox", "mamba", "rwkv7"] {
+        let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
+        // The positions of GPT-2 end at 64.
+        let count = if name == "gpt2" { 50 } else { 150 };
+        let mut generation = generate(&*model, PROMPT, &most_likely(count)).unwrap();
+        assert_eq!(generation.by_ref().map(Result::unwrap).count(), count, "{name}");
+        let not_repeated = count - generation.repeated_steps();
+        assert!((2..=6).contains(&not_repeated), "{name}: {not_repeated} of {count}");
+        // Without new memory from the 20th step to the 40th.
+        let mut generation = generate(&*model, PROMPT, &most_likely(40)).unwrap();
+        let mut after = |count: usize| {
+            generation.by_ref().take(count).for_each(|token| drop(token.unwrap()));
+            device.memory().allocated
+        };
+        let (before, later) = (after(20), after(20));
+        assert!(later <= before, "{name}: {} bytes more", later - before);
+    }
+    // Frequencies that change with the length of the text leave each step its own graph.
+    let model = model("phi3_longrope", &device);
+    let mut generation = generate(&model, &[9], &most_likely(10)).unwrap();
+    assert_eq!((generation.by_ref().count(), generation.repeated_steps()), (10, 0));
+}
+
 /// The tokens that `transformers` generates after `[9]`, with a cache: the text passes its original context
 /// of 8 tokens, from which on the keys of all positions have other frequencies.
 const LONG: &[u32] = &[2, 6, 12, 17, 6, 4, 0, 34, 7, 14, 10, 5, 30, 14, 5, 10];
@@ -250,6 +279,19 @@ fn a_text_goes_on_from_its_cache_and_ends_at_a_stop_token() {
     let config = GenerationConfig { stop_tokens: vec![whole[6]], ..most_likely(12) };
     assert_eq!(ids(generate(&model, PROMPT, &config).unwrap()), whole[..stop]);
     assert!(generate(&model, &[], &most_likely(1)).is_err());
+    // A token of another model's tokenizer is named before anything is computed.
+    let config = most_likely(1);
+    for error in [
+        generate(&model, &[3, 40], &config).err(),
+        generate_batch(&model, &[vec![1], vec![3, 40]], &config).err(),
+        beam_search(&model, &[3, 40], &BeamConfig::default()).err(),
+        generate_speculative(&model, &model, &[3, 40], 1, &config).err(),
+        log_probabilities(&model, &[3, 40]).err(),
+    ] {
+        let error = error.unwrap().to_string();
+        assert!(error.contains("token 40 at position 1 is not one of the model's 40"), "{error}");
+        assert!(error.contains("generation.rs"), "{error}");
+    }
 }
 
 #[test]
@@ -257,17 +299,43 @@ fn speculation_gives_the_most_likely_tokens() {
     let device = backend_cpu::cpu();
     let (large, small) = (model("llama", &device), model("llama_linear_rope", &device));
     let expected = ids(generate(&large, PROMPT, &most_likely(15)).unwrap());
-    let found = generate_speculative(&large, &small, PROMPT, 3, 15, &[]).unwrap();
+    let found = generate_speculative(&large, &small, PROMPT, 3, &most_likely(15)).unwrap();
     assert_eq!(found.tokens, expected);
     // A model agrees with itself.
-    let found = generate_speculative(&large, &large, PROMPT, 3, 15, &[]).unwrap();
+    let found = generate_speculative(&large, &large, PROMPT, 3, &most_likely(15)).unwrap();
     assert_eq!((found.tokens, found.accepted), (expected, found.guessed));
     // Past the window of both models, and over the end of the short table.
     let (large, small) = (model("mistral", &device), model("llama", &device));
     let expected = ids(generate(&large, PROMPT, &most_likely(90)).unwrap());
     for draft in [&large, &small] {
-        let found = generate_speculative(&large, draft, PROMPT, 4, 90, &[]).unwrap();
+        let found = generate_speculative(&large, draft, PROMPT, 4, &most_likely(90)).unwrap();
         assert_eq!(found.tokens, expected);
+    }
+}
+
+/// A temperature draws the same random numbers, and penalties and a rule see the same tokens.
+#[test]
+fn speculation_gives_the_tokens_of_all_settings() {
+    let device = backend_cpu::cpu();
+    let (large, small) = (model("llama", &device), model("llama_linear_rope", &device));
+    let even = LogitsRule::mask(|tokens| Ok((0..40).map(|id| id % 2 == tokens.len() % 2).collect()));
+    let warm = SamplingConfig {
+        temperature: 0.9,
+        top_p: 0.9,
+        repetition_penalty: 1.2,
+        seed: 3,
+        ..Default::default()
+    };
+    for (sampling, logits_rule) in
+        [(warm.clone(), None), (SamplingConfig::default(), Some(even.clone())), (warm, Some(even))]
+    {
+        let config = GenerationConfig { sampling, logits_rule, ..most_likely(20) };
+        let expected = ids(generate(&large, PROMPT, &config).unwrap());
+        for draft in [&large, &small] {
+            let found = generate_speculative(&large, draft, PROMPT, 4, &config).unwrap();
+            assert_eq!(found.tokens, expected, "{config:?}");
+            assert!(found.accepted > 0 || std::ptr::eq(draft, &small));
+        }
     }
 }
 
@@ -277,18 +345,19 @@ fn speculation_with_many_guesses_stays_in_the_window() {
     let device = backend_cpu::cpu();
     let (large, small) = (model("mistral", &device), model("llama", &device));
     let expected = ids(generate(&large, PROMPT, &most_likely(90)).unwrap());
-    let found = generate_speculative(&large, &large, PROMPT, 70, 90, &[]).unwrap();
+    let found = generate_speculative(&large, &large, PROMPT, 70, &most_likely(90)).unwrap();
     assert_eq!((found.tokens, found.accepted), (expected.clone(), found.guessed));
     // Nearly all guesses of the other model are wrong, so that a few tokens take long.
     let end = (2..90).find(|&k| !expected[..k].contains(&expected[k])).unwrap();
     for guesses in [70, usize::MAX] {
-        let found = generate_speculative(&large, &small, PROMPT, guesses, 90, &[expected[end]]).unwrap();
+        let config = GenerationConfig { stop_tokens: vec![expected[end]], ..most_likely(90) };
+        let found = generate_speculative(&large, &small, PROMPT, guesses, &config).unwrap();
         assert_eq!(found.tokens, expected[..end], "{guesses} guesses");
     }
     let positions = load_language_model(Fixture::open("gpt2").folder(), &device).unwrap();
     let most = 64 - PROMPT.len() + 1;
     let expected = ids(generate(&*positions, PROMPT, &most_likely(most)).unwrap());
-    let found = generate_speculative(&*positions, &*positions, PROMPT, 9, most, &[]).unwrap();
+    let found = generate_speculative(&*positions, &*positions, PROMPT, 9, &most_likely(most)).unwrap();
     assert_eq!((found.tokens, found.accepted), (expected, found.guessed));
 }
 
@@ -320,6 +389,15 @@ fn beams_are_the_most_likely_texts() {
     let one = BeamConfig { num_beams: 1, max_new_tokens: 9, ..Default::default() };
     let greedy = ids(generate(&model, PROMPT, &most_likely(9)).unwrap());
     assert_eq!(beam_search(&model, PROMPT, &one).unwrap()[0].tokens, greedy);
+    // A rule forbids tokens in all continuations, by those before.
+    let alternating = LogitsRule::mask(|tokens| Ok((0..40).map(|id| id % 2 == tokens.len() % 2).collect()));
+    let config =
+        BeamConfig { logits_rule: Some(alternating), num_beams: 3, max_new_tokens: 3, ..Default::default() };
+    let found = beam_search(&model, &[5], &config).unwrap();
+    assert_eq!(found.len(), 3);
+    for beam in found {
+        assert!(beam.tokens.iter().zip([1, 0, 1]).all(|(id, parity)| id % 2 == parity), "{beam:?}");
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn batches_beams_guesses_and_scores_compute_each_product_once() {
         let ways: [(&str, &mut dyn FnMut()); 4] = [
             ("a batch", &mut || drop(generate_batch(&*model, &batch, &config(4)).unwrap())),
             ("beams", &mut || drop(beam_search(&*model, &text, &BeamConfig::default()).unwrap())),
-            ("guesses", &mut || drop(generate_speculative(&*model, &*model, &text, 3, 6, &[]).unwrap())),
+            ("guesses", &mut || drop(generate_speculative(&*model, &*model, &text, 3, &config(6)).unwrap())),
             ("probabilities", &mut || drop(log_probabilities(&*model, &text).unwrap())),
         ];
         for (what, run) in ways {

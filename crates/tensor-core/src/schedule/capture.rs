@@ -40,6 +40,12 @@ pub trait HostState: Send {
 
     /// Takes over the results of a call: the new tensors, in the order in which they were noted.
     fn advance(&mut self, tensors: Vec<Tensor>);
+
+    /// Whether the device must have checked all indices before the results are taken over. A state that can
+    /// take a step back need not wait: the error is that of the tensor that is read next.
+    fn waits_for_checks(&self) -> bool {
+        true
+    }
 }
 
 /// The values of a [`HostState`].

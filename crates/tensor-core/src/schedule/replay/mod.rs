@@ -182,7 +182,7 @@ fn capture_call(
 ) -> Result<(Vec<Tensor>, Captured)> {
     // Tensors that are pending from before the call are not a part of the function.
     pending::flush()?;
-    let given = inputs.iter().map(argument).collect::<Result<Vec<Tensor>>>()?;
+    let given = inputs.iter().map(as_leaf).collect::<Result<Vec<Tensor>>>()?;
     let (((results, mut capture), start), built) = built_in(|| {
         let start = next_number();
         (capture(mode.strict, || f(&given)), start)
@@ -237,9 +237,12 @@ impl From<Error> for Stopped {
     }
 }
 
-/// An argument, as the captured function sees it: a leaf of its own, so that its value is known by its node.
-/// A cell is passed as it is.
-fn argument(input: &Tensor) -> Result<Tensor> {
+/// A tensor as a captured function sees an argument or a tensor of a [`HostState`](super::capture::HostState):
+/// a computed leaf of its own, which is known by its node. A cell stays as it is.
+///
+/// # Errors
+/// The errors of computing it.
+pub fn as_leaf(input: &Tensor) -> Result<Tensor> {
     let value = computed(&input.node())?;
     if input.0.variable().is_some() {
         return Ok(input.clone());
@@ -470,15 +473,29 @@ impl Finished<'_> {
         look(&device, targets, |cache| {
             for Item { node, value, .. } in cache.collector.items() {
                 let is_known = sources.find(node).is_some();
-                if node.id >= self.start && !self.built.has(node.id) && !is_known {
+                let is_own = self.built.has(node.id);
+                let is_of_others = node.id >= self.start && !is_own;
+                // The collector adds the elements of a tuple that nothing reads; their tuple is looked at too.
+                if is_of_others && value.is_none() && matches!(node.op, Op::TupleElement { .. }) {
+                    continue;
+                }
+                if is_of_others && !is_known {
                     let message = "a compiled function reads a tensor that another thread made while it ran, and \
                                    later calls would not make it again: compute on one thread";
                     return Err(Stopped::Refused(refusal(node, message)));
                 }
+                if is_known {
+                    read.insert(node.id);
+                }
                 match value {
-                    Some(_) if is_known => drop(read.insert(node.id)),
+                    Some(_) if is_known => {}
                     Some(_) => constants.push(node.clone()),
-                    None if !self.built.has(node.id) && !node.op.is_source() => outside.push(node.clone()),
+                    // Another call has another value, though this one is a constant, such as zeros.
+                    None if is_known => outside.push(node.clone()),
+                    // Of a tuple, the elements that are read are evaluated.
+                    None if !is_own && !node.op.is_source() && !node.op.is_tuple() => {
+                        outside.push(node.clone())
+                    }
                     None => {}
                 }
             }

@@ -400,8 +400,8 @@ impl Call<'_> {
     fn hand_over(&mut self, hosts: &mut [MutexGuard<'_, dyn HostState + 'static>]) -> Result<Vec<Tensor>> {
         let program = self.program;
         // Nothing is assigned before the device has checked all indices.
-        let assigns =
-            !(program.assigned.is_empty() && program.gradients.is_empty() && program.states.is_empty());
+        let assigns = !(program.assigned.is_empty() && program.gradients.is_empty())
+            || hosts.iter().any(|host| host.waits_for_checks());
         if let (true, Some((_, device))) = (assigns, &program.plan) {
             let made = self.made.borrow();
             let mut unsure = made.iter().flatten().filter(|value| value.facts.is_open());

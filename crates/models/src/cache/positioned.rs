@@ -1,0 +1,264 @@
+//! Steps whose operations are repeated. A short step does the same for each token but for some tensors that
+//! depend on its position, such as masks and angles: those are made anew, and the operations are run again
+//! without a graph.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+};
+
+use autograd::no_grad;
+use tensor_core::{
+    CallMode, DType, Device, HostState, HostValues, NotedState, Replay, Result, Tensor, as_leaf,
+    autocast::autocast_dtype, is_capturing, lock, note_host_state,
+};
+
+use super::{KvCache, Rows, SHORT_STEP_TOKENS, Shared, TAIL_ROWS};
+use crate::LanguageModel;
+
+/// Makes tensors that depend on the position of a step, which was begun.
+type Maker = Box<dyn Fn(&KvCache) -> Result<Vec<Tensor>> + Send>;
+
+/// The arguments of [`KvCache::begin`].
+type Begin = (usize, DType, Device);
+
+/// The tensors of a step that depend on its position, with their makers, while it is noted.
+#[derive(Default)]
+pub(super) struct Positioned {
+    begun: Option<Begin>,
+    tensors: Vec<Tensor>,
+    makers: Vec<Maker>,
+}
+
+/// The notes of a step, if they are taken. A clone of a cache takes none.
+#[derive(Default)]
+pub(super) struct Noted(Option<Positioned>);
+
+impl Clone for Noted {
+    fn clone(&self) -> Noted {
+        Noted::default()
+    }
+}
+
+impl fmt::Debug for Noted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} noted", self.0.as_ref().map_or(0, |noted| noted.makers.len()))
+    }
+}
+
+impl KvCache {
+    /// Tensors of the step that was begun which depend on its position. `make` gets the cache, whose
+    /// [`len`](KvCache::len) is the position of the step's first token; a step that is repeated calls it
+    /// again, so that it must not depend on anything else that changes.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn by_position<const N: usize>(
+        &mut self,
+        make: impl Fn(&KvCache) -> Result<[Tensor; N]> + Send + 'static,
+    ) -> Result<[Tensor; N]> {
+        let mut tensors = make(self)?;
+        if let Some(noted) = &mut self.noted.0 {
+            for tensor in &mut tensors {
+                *tensor = as_leaf(tensor)?;
+            }
+            noted.tensors.extend(tensors.iter().cloned());
+            noted.makers.push(Box::new(move |cache| Ok(make(cache)?.into())));
+        }
+        Ok(tensors)
+    }
+
+    /// Notes the masks of the step that was begun.
+    pub(super) fn note_masks(&mut self, begun: (usize, DType, &Device)) -> Result<()> {
+        let Some(noted) = &mut self.noted.0 else { return Ok(()) };
+        noted.begun = Some((begun.0, begun.1, begun.2.clone()));
+        for shared in self.shared.masks.values_mut() {
+            let Shared::Short { step, .. } = shared else { continue };
+            for tensor in step.tensors() {
+                *tensor = as_leaf(tensor)?;
+                noted.tensors.push(tensor.clone());
+            }
+        }
+        noted.makers.push(Box::new(|cache| Ok(cache.masks())));
+        Ok(())
+    }
+
+    /// The masks of the short step that was begun.
+    fn masks(&self) -> Vec<Tensor> {
+        let steps = self.shared.masks.values().filter_map(|shared| match shared {
+            Shared::Short { step, .. } => Some(step.clone()),
+            Shared::Whole(_) => None,
+        });
+        steps.flat_map(|mut step| step.tensors().map(|tensor| tensor.clone()).collect::<Vec<_>>()).collect()
+    }
+
+    /// Whether a step of `length` tokens only writes rows of the short tables, or follows on the states.
+    fn is_short_step(&self, length: usize) -> bool {
+        let has_room = self.rows.values().all(|rows| rows.long > 0 && rows.tail + length <= TAIL_ROWS);
+        let sees_no_padding = self.states.is_empty() || self.pads.iter().all(|&pad| pad <= self.len);
+        (1..=SHORT_STEP_TOKENS).contains(&length)
+            && self.len > 0
+            && has_room
+            && sees_no_padding
+            && self.states.iter().all(|states| !states.is_empty())
+    }
+
+    /// The tensors that a short step replaces, in the order of the layers.
+    fn replaced(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        let tails = self.layers.iter_mut().filter_map(|layer| layer.tail.as_mut());
+        tails.flat_map(|(keys, values)| [keys, values]).chain(self.states.iter_mut().flatten())
+    }
+
+    /// The tensors that a short step reads: those that it replaces, and the long tables.
+    fn tables(&mut self) -> Vec<Tensor> {
+        let mut tables: Vec<Tensor> = self.replaced().map(|table| table.clone()).collect();
+        let long = self.layers.iter().filter_map(|layer| layer.long.as_ref());
+        tables.extend(long.flat_map(|(keys, values)| [keys.clone(), values.clone()]));
+        tables
+    }
+}
+
+/// The steps of a text by one model. A step is noted when a cache first has its form, and repeated for the
+/// next tokens.
+pub(crate) struct CachedSteps<'a, M: ?Sized> {
+    model: &'a M,
+    state: Arc<Mutex<StepState>>,
+    replay: Replay<()>,
+}
+
+impl<'a, M: LanguageModel + ?Sized> CachedSteps<'a, M> {
+    pub(crate) fn new(model: &'a M) -> CachedSteps<'a, M> {
+        let state = StepState { cache: KvCache::new(Vec::new()), noted: Vec::new(), next: None };
+        CachedSteps { model, state: Arc::new(Mutex::new(state)), replay: Replay::default() }
+    }
+
+    pub(crate) fn model(&self) -> &'a M {
+        self.model
+    }
+
+    /// The number of steps that were repeated.
+    pub(crate) fn repeated(&self) -> usize {
+        self.replay.counts().replayed
+    }
+
+    /// The logits `[N, vocabulary]` of the token after `ids` `[N, L]`, which join the cache, in f32.
+    ///
+    /// # Errors
+    /// Those of the model. The cache has then begun a step, from which it can go back.
+    #[track_caller]
+    pub(crate) fn next_logits(&mut self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        self.call(ids, cache, |model, ids, cache| model.next_logits(ids, cache)?.to_dtype(DType::F32))
+    }
+
+    /// The logits `[N, L, vocabulary]` of the tokens after each of `ids`; otherwise as
+    /// [`CachedSteps::next_logits`]. One object calls one of both.
+    #[track_caller]
+    pub(crate) fn all_logits(&mut self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        self.call(ids, cache, |model, ids, cache| {
+            model.logits(&model.hidden(ids, Some(cache))?)?.to_dtype(DType::F32)
+        })
+    }
+
+    #[track_caller]
+    fn call(
+        &mut self,
+        ids: &Tensor,
+        cache: &mut KvCache,
+        step: fn(&M, &Tensor, &mut KvCache) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let length = ids.dims().get(1).copied().unwrap_or(0);
+        let model = self.model;
+        if !model.repeats_steps() || !cache.is_short_step(length) {
+            return no_grad(|| step(model, ids, cache));
+        }
+        std::mem::swap(cache, &mut lock(&self.state).cache);
+        let state = &self.state;
+        let mut run = |ids: &[Tensor]| {
+            let result = noted_step(state, |cache| step(model, &ids[0], cache))?;
+            Ok((vec![result], ()))
+        };
+        let mode = CallMode { strict: false, autocast: autocast_dtype() };
+        let results = no_grad(|| self.replay.call(std::slice::from_ref(ids), mode, &mut run));
+        let results = results.map(|(results, _)| results);
+        std::mem::swap(cache, &mut lock(&self.state).cache);
+        Ok(results?.swap_remove(0))
+    }
+}
+
+/// Does a step with the cache of a state, and notes what it reads and replaces.
+#[track_caller]
+fn noted_step(
+    state: &Arc<Mutex<StepState>>,
+    step: impl FnOnce(&mut KvCache) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let mut inside = lock(state);
+    let StepState { cache, noted, .. } = &mut *inside;
+    if !is_capturing() {
+        return step(cache);
+    }
+    let tables = cache.tables();
+    cache.noted.0 = Some(Positioned::default());
+    let result = step(cache);
+    let positioned = cache.noted.0.take().unwrap_or_default();
+    let result = result?;
+    let first = positioned.tensors.len();
+    noted.push((positioned.begun, positioned.makers));
+    let restored = state.clone();
+    let undo = move |before: Vec<Option<Tensor>>, _| {
+        let before = before.into_iter().skip(first);
+        for (table, before) in lock(&restored).cache.replaced().zip(before) {
+            *table = before.unwrap_or_else(|| table.clone());
+        }
+    };
+    note_host_state(NotedState {
+        state: state.clone(),
+        step: noted.len() - 1,
+        form: 0,
+        read: positioned.tensors.into_iter().chain(tables).collect(),
+        numbers: Vec::new(),
+        made: cache.replaced().map(|table| table.clone()).collect(),
+        undo: Box::new(undo),
+    });
+    Ok(result)
+}
+
+/// The cache of a step, while it runs.
+struct StepState {
+    cache: KvCache,
+    /// For each noted step, the arguments of [`KvCache::begin`] and the makers of what depends on its position.
+    noted: Vec<(Option<Begin>, Vec<Maker>)>,
+    /// The rows in use and the number of positions after the step that runs.
+    next: Option<(BTreeMap<Option<usize>, Rows>, usize)>,
+}
+
+impl HostState for StepState {
+    fn present(&mut self, step: usize) -> Result<HostValues> {
+        let mut next = self.cache.clone();
+        let (begun, makers) = &self.noted[step];
+        if let Some((length, dtype, device)) = begun {
+            next.begin(*length, *dtype, device)?;
+        }
+        let mut tensors = Vec::new();
+        for make in makers {
+            tensors.extend(make(&next)?);
+        }
+        self.next = Some((next.rows, next.len + next.pending));
+        tensors.extend(self.cache.tables());
+        Ok(HostValues { tensors, ..HostValues::default() })
+    }
+
+    fn advance(&mut self, tensors: Vec<Tensor>) {
+        for (table, new) in self.cache.replaced().zip(tensors) {
+            *table = new;
+        }
+        if let Some((rows, len)) = self.next.take() {
+            (self.cache.rows, self.cache.len) = (rows, len);
+        }
+    }
+
+    /// The rows that a failed step has written are not in use.
+    fn waits_for_checks(&self) -> bool {
+        !self.cache.states.is_empty()
+    }
+}
