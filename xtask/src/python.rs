@@ -1,12 +1,13 @@
 //! `cargo xtask python`: builds the package of crates/python as a wheel, installs it into a fresh
 //! environment of Python, and runs its tests there.
 
-use std::{fs, path::PathBuf, process::Command};
-
-use crate::{
-    Result,
-    workspace::{cargo, succeed},
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
 };
+
+use crate::{Result, workspace::succeed};
 
 /// The packages of the environment beside the wheel: the builder, and what the tests import.
 const PACKAGES: &[&str] = &["maturin>=1.9,<2", "numpy", "pytest"];
@@ -22,9 +23,10 @@ pub(crate) struct Args {
     /// Build the wheel without optimization of the crates above the backends, as tests do
     #[arg(long)]
     dev: bool,
-    /// Build no wheel: take the module of `cargo build --workspace`, beside the sources
+    /// Build no wheel: take this native module, which `cargo build -p taper-python` makes in the folder of
+    /// the build, with the sources of the package
     #[arg(long)]
-    in_place: bool,
+    module: Option<PathBuf>,
     /// Options of pytest
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -45,8 +47,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     succeed(&mut install, "pip does not install what the tests need")?;
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"]).args(&args.pytest);
-    if args.in_place {
-        tests.env("PYTHONPATH", in_place(&folder)?);
+    if let Some(module) = &args.module {
+        tests.env("PYTHONPATH", in_place(&folder, module)?);
     } else {
         let wheels = folder.join("wheels");
         let mut build = Command::new(bin.join("maturin"));
@@ -61,21 +63,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     succeed(&mut tests, "a test of the package fails")
 }
 
-/// A folder with the package's sources and the module of a development build.
-fn in_place(folder: &std::path::Path) -> Result<PathBuf> {
-    let mut build = cargo();
-    build.args(["build", "--workspace"]);
-    succeed(&mut build, "the module is not built")?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let (module, package) = (target.join("debug/lib_taper.so"), folder.join("package"));
-    copy(&PathBuf::from("crates/python/python/taper"), &package.join("taper"))?;
-    let to = package.join("taper/_taper.abi3.so");
-    fs::copy(&module, to).map_err(|error| format!("{}: {error}", module.display()))?;
+/// A folder with the package's sources and a native module.
+fn in_place(folder: &Path, module: &Path) -> Result<PathBuf> {
+    let package = folder.join("package");
+    copy(Path::new("crates/python/python/taper"), &package.join("taper"))?;
+    let name = if cfg!(windows) { "_taper.pyd" } else { "_taper.abi3.so" };
+    let to = package.join("taper").join(name);
+    fs::copy(module, to).map_err(|error| format!("{}: {error}", module.display()))?;
     Ok(package)
 }
 
 /// Copies a folder with its folders.
-fn copy(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
+fn copy(from: &Path, to: &Path) -> Result<()> {
     let failed = |error: std::io::Error| format!("{}: {error}", from.display());
     fs::create_dir_all(to).map_err(failed)?;
     for entry in fs::read_dir(from).map_err(failed)? {
