@@ -147,12 +147,18 @@ def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device
     return _taper._arange(start, end, step, dtype, device, requires_grad)
 
 
+def _steps(steps):
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    return steps
+
+
 def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
-    return _taper._linspace(float(start), float(end), steps, None, dtype, device, requires_grad)
+    return _taper._linspace(float(start), float(end), _steps(steps), None, dtype, device, requires_grad)
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, requires_grad=False):
-    return _taper._linspace(float(start), float(end), steps, base, dtype, device, requires_grad)
+    return _taper._linspace(float(start), float(end), _steps(steps), base, dtype, device, requires_grad)
 
 
 def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
@@ -242,7 +248,10 @@ def _function(name):
             args = (kwargs.pop("input"),) + args
         if args and not isinstance(args[0], Tensor):
             args = (_operand(name, args),) + args[1:]
-        result = method(*args, **kwargs)
+        try:
+            result = method(*args, **kwargs)
+        except OverflowError as error:
+            raise RuntimeError(f"{name}(): {error}") from None
         if out is None:
             return result
         if isinstance(out, (tuple, list)):
@@ -253,10 +262,18 @@ def _function(name):
     return call
 
 
+#: The functions whose first operand may be a number.
+_NUMBERS = frozenset(
+    "add sub subtract mul multiply div divide true_divide floor_divide pow float_power remainder bitwise_and "
+    "bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift xlogy isin rsub".split()
+)
+
+
 def _operand(name, args):
     """A number in place of the first tensor, beside another tensor."""
     first, rest = args[0], args[1:]
-    if isinstance(first, (builtins.int, builtins.float)) and rest and isinstance(rest[0], Tensor):
+    takes = name in _NUMBERS and isinstance(first, (builtins.int, builtins.float))
+    if takes and rest and isinstance(rest[0], Tensor):
         dtype = _taper._result_type(first, rest[0])
         return _taper._full([], first, dtype, rest[0].device, False)
     raise TypeError(
@@ -281,17 +298,17 @@ METHODS = (
     "dot eq equal erf erfc erfinv exp exp2 expm1 fix flatten flip fliplr flipud float_power floor "
     "floor_divide fmax fmin fmod frac frexp gather gcd ge ger greater greater_equal gt heaviside histc hypot "
     "i0 index_add index_copy index_fill index_put index_select inverse is_complex is_floating_point isclose "
-    "isfinite isin isinf isnan isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log "
+    "isfinite isin isinf isnan isneginf isposinf kron index_reduce kthvalue lcm ldexp le lerp less less_equal lgamma log "
     "log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or "
     "logical_xor logit logsumexp lt masked_fill masked_scatter masked_select matmul max maximum mean median "
     "min minimum mm mode moveaxis movedim mul multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian "
-    "nansum narrow ne neg negative nextafter nonzero norm not_equal numel outer permute pinverse polygamma "
+    "nanquantile nansum narrow ne neg negative nextafter nonzero nonzero_static norm not_equal numel outer permute pinverse "
     "positive pow prelu prod quantile rad2deg ravel reciprocal relu remainder renorm repeat_interleave "
     "reshape roll rot90 round rsqrt rsub scatter scatter_add scatter_reduce select select_scatter selu "
     "sigmoid sgn sign signbit sin sinc sinh softmax sort split sqrt square squeeze std sub subtract sum "
     "swapaxes swapdims t take take_along_dim tan tanh tensor_split threshold tile topk trace transpose tril "
     "triu true_divide trunc unbind unflatten unfold unique unique_consecutive unsqueeze var vdot xlogy det "
-    "cholesky"
+    "cholesky matrix_exp"
 ).split()
 globals().update({_name: _function(_name) for _name in METHODS})
 
@@ -396,25 +413,36 @@ def vander(x, N=None, increasing=False):
     return x.vander(len(x) if N is None else N, increasing)
 
 
-def var_mean(input, dim=None, *, correction=1, unbiased=None, keepdim=False):
-    return input._moments(dim, float(correction if unbiased is None else unbiased), keepdim, False)
+def _moments(name, deviation):
+    def moments(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        if isinstance(dim, builtins.bool):
+            dim, unbiased = None, dim
+        if correction is None:
+            correction = 1 if unbiased is None else unbiased
+        return input._moments(dim, float(correction), keepdim, deviation)
+
+    moments.__name__ = name
+    return moments
 
 
-def std_mean(input, dim=None, *, correction=1, unbiased=None, keepdim=False):
-    return input._moments(dim, float(correction if unbiased is None else unbiased), keepdim, True)
+var_mean, std_mean = _moments("var_mean", False), _moments("std_mean", True)
 
 
 def atleast_1d(*tensors):
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        return tuple(one.reshape(1) if one.dim() == 0 else one for one in tensors[0])
     made = tuple(one.reshape(1) if one.dim() == 0 else one for one in tensors)
     return made[0] if len(made) == 1 else made
 
 
 def atleast_2d(*tensors):
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        return tuple(one.reshape(1, -1) if one.dim() < 2 else one for one in tensors[0])
     made = tuple(one.reshape(1, -1) if one.dim() < 2 else one for one in tensors)
     return made[0] if len(made) == 1 else made
 
 
-def cdist(x1, x2, p=2.0):
+def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return _taper.cdist(x1, x2, p)
 
 

@@ -16,6 +16,12 @@ _QR, _SVD, _EIGH = results("linalg_qr", "Q", "R"), results("linalg_svd", "U", "S
     "linalg_eigh", "eigenvalues", "eigenvectors"
 )
 _SLOGDET, _LU = results("slogdet", "sign", "logabsdet"), results("linalg_lu", "P", "L", "U")
+_LU_FACTOR, _LU_FACTOR_EX = results("linalg_lu_factor", "LU", "pivots"), results(
+    "linalg_lu_factor_ex", "LU", "pivots", "info"
+)
+_CHOLESKY_EX, _INV_EX = results("linalg_cholesky_ex", "L", "info"), results("linalg_inv_ex", "inverse", "info")
+_SOLVE_EX, _LDL = results("linalg_solve_ex", "result", "info"), results("linalg_ldl_factor", "LD", "pivots")
+_LDL_EX = results("linalg_ldl_factor_ex", "LD", "pivots", "info")
 _LSTSQ = results("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
 
 
@@ -45,6 +51,70 @@ def lu(A, *, pivot=True):
 
 def lstsq(A, B, rcond=None, *, driver=None):
     return _LSTSQ(_taper.linalg_lstsq(A, B, rcond))
+
+
+def _no_faults(A):
+    """The numbers that say that a factorization went well; where it does not, Taper raises an error."""
+    return A.new_zeros(A.shape[:-2], dtype=dict(_taper._dtypes)["int32"])
+
+
+def cholesky_ex(A, *, upper=False, check_errors=False):
+    return _CHOLESKY_EX((_taper.linalg_cholesky(A, upper), _no_faults(A)))
+
+
+def inv_ex(A, *, check_errors=False):
+    return _INV_EX((_taper.linalg_inv(A), _no_faults(A)))
+
+
+def solve_ex(A, B, *, left=True, check_errors=False):
+    return _SOLVE_EX((_taper.linalg_solve(A, B, left), _no_faults(A)))
+
+
+def lu_factor(A, *, pivot=True):
+    return _LU_FACTOR(_taper.linalg_factors("lu_factor", A))
+
+
+def lu_factor_ex(A, *, pivot=True, check_errors=False):
+    return _LU_FACTOR_EX((*_taper.linalg_factors("lu_factor", A), _no_faults(A)))
+
+
+def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+    return _taper.linalg_lu_solve(LU, pivots, B, left, adjoint)
+
+
+def ldl_factor(A, *, hermitian=False):
+    return _LDL(_taper.linalg_factors("ldl", A))
+
+
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
+    return _LDL_EX((*_taper.linalg_factors("ldl", A), _no_faults(A)))
+
+
+def ldl_solve(LD, pivots, B, *, hermitian=False):
+    return _taper.linalg_ldl_solve(LD, pivots, B)
+
+
+def householder_product(A, tau):
+    return _taper.linalg_householder_product(A, tau)
+
+
+def tensorsolve(A, B, dims=None):
+    return _taper.linalg_tensorsolve(A, B, dims)
+
+
+def matrix_sqrth(A):
+    return _taper.linalg_matrix_sqrth(A)
+
+
+def vander(x, *, N=None):
+    if x.dim() == 0 or x.shape[-1] == 0:
+        raise RuntimeError("linalg.vander: the input must have at least one element along its last axis")
+    count = x.shape[-1] if N is None else N
+    if count < 2:
+        raise RuntimeError("N must be greater than 1.")
+    x = x if x.is_floating_point() else x.long()
+    ones = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return _taper.cat([x.new_ones(*x.shape, 1), ones.cumprod(-1)], -1)
 
 
 def solve(A, B, *, left=True):

@@ -75,6 +75,22 @@ methods! {
         let source = if alpha.0.as_f64() == 1.0 { source.0 } else { source.0.mul_scalar(alpha.0) };
         x.index_add(dim, &index.0, &source)
     };
+    index_reduce(x, dim: isize, index: Value, source: Value, reduce: String, include_self: bool = true)
+        "IndexReduceBackward0" => {
+        x.index_reduce(dim, &index.0, &source.0, reduction(&reduce)?, include_self)
+    };
+    _slice_scatter(x, src: Value, dim: isize, start: usize, end: usize, step: usize) "SliceScatterBackward0" => {
+        x.slice_scatter(&src.0, dim, start..end, step)
+    };
+    nonzero_static(x, size: usize, fill_value: i64 = -1) "" => x.nonzero_static(size, fill_value);
+    _segment_reduce(x, reduce: String, lengths: Vec<usize>, axis: isize) "SegmentReduceBackward0" => {
+        let reduce = match reduce.as_str() {
+            "max" => "amax",
+            "min" => "amin",
+            other => other,
+        };
+        x.segment_reduce(reduction(reduce)?, &lengths, axis)
+    };
     index_copy(x, dim: isize, index: Value, source: Value) "IndexCopyBackward0" => {
         x.index_copy(dim, &index.0, &source.0)
     };

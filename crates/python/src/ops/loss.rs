@@ -4,7 +4,8 @@ use taper::{
     Result, Tensor,
     nn::{
         BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
-        HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss,
+        HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss,
+        MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss,
         NllLoss, PoissonNllLoss, Reduction, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
     },
 };
@@ -21,7 +22,10 @@ fn reduction(name: &str) -> Result<Reduction> {
         "mean" => Ok(Reduction::Mean),
         "sum" => Ok(Reduction::Sum),
         "none" => Ok(Reduction::None),
-        _ => Err(taper::Error::invalid("loss", format!("{name} is not a valid value for reduction"))),
+        _ => {
+            let wrong = crate::errors::wrong_value(format!("{name} is not a valid value for reduction"));
+            Err(crate::errors::keep("loss", wrong))
+        }
     }
 }
 
@@ -127,6 +131,15 @@ functions! { register:
         let reduction = self::reduction(&reduction)?;
         let loss = MultiMarginLoss { p, margin, weight: optional(weight), reduction };
         loss.forward(&input.0, &classes(&target.0)?)
+    };
+    multilabel_margin_loss(input: Value, target: Value, reduction: String = "mean".into())
+        "MultilabelMarginLossBackward0" => {
+        MultiLabelMarginLoss { reduction: self::reduction(&reduction)? }.forward(&input.0, &classes(&target.0)?)
+    };
+    multilabel_soft_margin_loss(input: Value, target: Value, weight: Option<Value> = None,
+        reduction: String = "mean".into()) "MeanBackward0" => {
+        let reduction = self::reduction(&reduction)?;
+        MultiLabelSoftMarginLoss { weight: optional(weight), reduction }.forward(&input.0, &target.0)
     };
     ctc_loss(log_probs: Value, targets: Value, input_lengths: Vec<usize>, target_lengths: Vec<usize>,
         blank: usize = 0, reduction: String = "mean".into(), zero_infinity: bool = false) "CtcLossBackward0" => {

@@ -16,6 +16,7 @@ mod product;
 mod random;
 mod reduce;
 mod select;
+mod special;
 
 pub(crate) use random::PyGenerator;
 
@@ -72,5 +73,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     nn::register(module)?;
     pool::register(module)?;
     product::register(module)?;
-    random::register(module)
+    random::register(module)?;
+    special::register(module)
 }

@@ -384,9 +384,8 @@ impl PyTensor {
         made(py, "RepeatBackward0", move || x.tile(counts))
     }
 
-    #[pyo3(signature = (*dims))]
-    fn flip(&self, py: Python<'_>, dims: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        let (x, dims) = (self.read()?, Ints::of(dims)?.0);
+    fn _flip(&self, py: Python<'_>, dims: Vec<isize>) -> PyResult<PyTensor> {
+        let x = self.read()?;
         made(py, "FlipBackward0", move || x.flip(dims))
     }
 
