@@ -38,7 +38,8 @@ where
     }
 
     fn set(&mut self, group: usize, settings: &HashMap<String, Plain>) -> Result<()> {
-        let Some(group) = self.groups_mut().get_mut(group) else { return Ok(()) };
+        let mut groups = self.groups_mut();
+        let Some(group) = groups.get_mut(group) else { return Ok(()) };
         for (name, setting) in group.config.settings() {
             let Some(&Plain(number)) = settings.get(name) else { continue };
             match setting {

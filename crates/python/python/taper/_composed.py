@@ -198,13 +198,23 @@ def msort(input):
 Tensor.msort = msort
 
 
-def complex(real, imag):
-    raise NotImplementedError("complex: Taper has no complex numbers yet")
-
-
 def polygamma(n, input, *, out=None):
     made = input.polygamma(n)
     return made if out is None else _f._into(out, made)
+
+
+# Memory as it is, which Taper fills with zeros
+
+def empty_strided(size, stride, *, dtype=None, layout=None, device=None, requires_grad=False, pin_memory=False):
+    return _f.empty(size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False,
+                   pin_memory=False):
+    return _f.empty(size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+Tensor.new_empty_strided = lambda self, size, stride, **named: self.new_empty(size, **named)
 
 
 # Integrals and derivatives
@@ -286,6 +296,10 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
     if lengths.dim() != 1 or initial is not None:
         raise NotImplementedError("segment_reduce: lengths of one axis, without an initial value")
     return data._segment_reduce(reduce, lengths.tolist(), axis)
+
+
+def _segment_reduce(data, reduce, **settings):
+    return segment_reduce(data, reduce, **settings)
 
 
 # Factorizations
@@ -417,10 +431,6 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
 
 
 grid_sampler = grid_sampler_3d = grid_sampler_2d
-
-
-def polar(abs, angle):
-    raise NotImplementedError("polar: Taper has no complex numbers yet")
 
 
 __all__ = [_name for _name in globals() if not _name.startswith("_") and _name not in ("builtins", "Tensor", "results")]

@@ -162,6 +162,8 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, layout=None, device=No
 
 
 def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+    if n < 0 or m is not None and m < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {n if n < 0 else m}")
     return _taper.eye(n, m, dtype, device, requires_grad)
 
 
@@ -387,10 +389,20 @@ def chain_matmul(*matrices):
     return _taper.linalg_multi_dot(list(matrices))
 
 
-def searchsorted(sorted_sequence, values, *, right=False, side=None, out_int32=False):
-    if not isinstance(values, Tensor):
-        return searchsorted(sorted_sequence, tensor(values, dtype=sorted_sequence.dtype), right=right)
-    return sorted_sequence._searchsorted(values, right or side == "right")
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if right and side == "left":
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites")
+    if not isinstance(input, Tensor):
+        input = tensor(input, dtype=sorted_sequence.dtype)
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size")
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
+    dtype = _taper.promote_types(sorted_sequence.dtype, input.dtype)
+    places = sorted_sequence.to(dtype)._searchsorted(input.to(dtype), right or side == "right")
+    return places.to(dict(_taper._dtypes)["int32"]) if out_int32 else places
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):

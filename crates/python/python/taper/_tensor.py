@@ -433,6 +433,8 @@ def _random_in_place(name, numbers, defaults):
         given = dict(zip(numbers, args))
         given.update(kwargs)
         values = [float(given.get(key, default)) for key, default in zip(numbers, defaults)]
+        if name == "normal" and values[1] < 0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {values[1]}")
         kind = self.dtype
         drawn = _taper._random(name, self._sizes(), values, kind, self.device, generator, False)
         return self.copy_(drawn)
@@ -501,6 +503,23 @@ def _whole_or_dim(name, whole, along):
 
 _whole_or_dim("mean", Tensor._mean_all, Tensor._mean)
 _whole_or_dim("sum", Tensor._sum_all, Tensor.sum)
+
+
+def _spread(name):
+    """``std`` and ``var`` also take ``unbiased`` in the place of the axes."""
+    method = getattr(Tensor, name)
+
+    def spread(self, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        return method(self, dim, unbiased, keepdim, correction)
+
+    spread.__name__ = name
+    setattr(Tensor, name, spread)
+
+
+_spread("std")
+_spread("var")
 
 
 def _extreme(name):
@@ -769,6 +788,12 @@ def __matmul__(self, other):
     return self.matmul(other) if isinstance(other, Tensor) else NotImplemented
 
 
+@_method
+def __rmatmul__(self, other):
+    return other.matmul(self) if isinstance(other, Tensor) else NotImplemented
+
+
+Tensor.__rdiv__ = Tensor._rdiv
 Tensor.__neg__, Tensor.__abs__, Tensor.__invert__ = Tensor.neg, Tensor.abs, Tensor.bitwise_not
 Tensor.__pos__ = Tensor.positive
 

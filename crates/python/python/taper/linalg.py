@@ -50,7 +50,15 @@ def lu(A, *, pivot=True):
 
 
 def lstsq(A, B, rcond=None, *, driver=None):
-    return _LSTSQ(_taper.linalg_lstsq(A, B, rcond))
+    """The driver decides which of the results PyTorch gives; the solution is the same."""
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
+    solution, residuals, rank, values = _taper.linalg_lstsq(A, B, rcond)
+    if driver == "gels":
+        rank = rank.new_zeros(0)
+    if driver in (None, "gels", "gelsy"):
+        values = values.new_zeros(0)
+    return _LSTSQ((solution, residuals, rank, values))
 
 
 def _no_faults(A):
@@ -100,6 +108,10 @@ def householder_product(A, tau):
 
 def tensorsolve(A, B, dims=None):
     return _taper.linalg_tensorsolve(A, B, dims)
+
+
+def polar(A):
+    return tuple(_taper.linalg_factors("polar", A, False))
 
 
 def matrix_sqrth(A):

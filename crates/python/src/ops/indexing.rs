@@ -36,6 +36,9 @@ fn source(x: &Tensor, value: &Operand) -> taper::Result<Tensor> {
 methods! {
     gather(x, dim: isize, index: Value, sparse_grad: bool = false) "GatherBackward0" => {
         let _ = sparse_grad;
+        if index.0.numel() == 0 {
+            return x.flatten_all().narrow(0, 0, 0)?.reshape(index.0.dims());
+        }
         x.gather(dim, &index.0)
     };
     take(x, index: Value) "TakeBackward0" => x.take(&index.0);
@@ -105,7 +108,11 @@ methods! {
         "DiagonalScatterBackward0" => x.diagonal_scatter(&src.0, offset, dim1, dim2);
     argwhere(x) "" => x.nonzero();
     _one_hot(x, num_classes: Option<usize>) "" => x.one_hot(num_classes);
-    bucketize(x, boundaries: Value, right: bool = false) "" => x.bucketize(&boundaries.0, right);
+    bucketize(x, boundaries: Value, out_int32: bool = false, right: bool = false) "" => {
+        let [x, boundaries] = all([&Operand::Tensor(x), &Operand::Tensor(boundaries.0)], |dtype| dtype)?;
+        let places = x.bucketize(&boundaries, right)?;
+        if out_int32 { places.to_dtype(taper::DType::I32) } else { Ok(places) }
+    };
 }
 
 #[pymethods]

@@ -156,6 +156,10 @@ impl PyTensor {
                 "movedim: Invalid source or destination dims: source and destination must have the same number of elements",
             ));
         }
+        let repeated = |dims: &[usize]| dims.iter().enumerate().any(|(k, dim)| dims[..k].contains(dim));
+        if repeated(&from) || repeated(&to) {
+            return Err(runtime("movedim: repeated dim in `source` or `destination`"));
+        }
         let mut others = (0..rank).filter(|axis| !from.contains(axis));
         let order = (0..rank)
             .filter_map(|at| match to.iter().position(|&axis| axis == at) {
@@ -263,6 +267,11 @@ impl PyTensor {
         let x = self.read()?;
         let at = axis(dim, x.rank(), 0)?;
         let size = x.dims()[at];
+        if !(-(size as isize)..=size as isize).contains(&start) {
+            return Err(crate::errors::index(format!(
+                "Dimension out of range (expected to be in range of [-{size}, {size}], but got {start})"
+            )));
+        }
         let first = if start < 0 { start + size as isize } else { start };
         if first < 0 || first as usize + length > size {
             return Err(runtime(format!(
@@ -284,7 +293,7 @@ impl PyTensor {
         let x = self.read()?;
         let at = axis(dim, x.rank(), 0)?;
         if x.rank() == 0 {
-            return Err(runtime("Dimension specified as 0 but tensor has no dimensions"));
+            return Err(crate::errors::index("Dimension specified as 0 but tensor has no dimensions"));
         }
         (0..x.dims()[at]).map(|place| self.part(at, Part::At(place), "UnbindBackward0")).collect()
     }
@@ -351,6 +360,13 @@ impl PyTensor {
 
     fn unfold(&self, dimension: isize, size: usize, step: usize) -> PyResult<PyTensor> {
         let rank = self.read()?.rank();
+        if rank == 0 {
+            axis(dimension, rank, 0)?;
+            if size > 1 || step == 0 {
+                return Err(runtime(format!("maximum size for tensor at dimension 0 is 1 but size is {size}")));
+            }
+            return self.unsqueeze(0)?.narrow(0, 0, size);
+        }
         self.view_by(Recipe::Unfold(axis(dimension, rank, 0)?, size, step), "UnfoldBackward0")
     }
 
@@ -398,14 +414,17 @@ impl PyTensor {
         })
     }
 
-    #[pyo3(signature = (repeats, dim = None))]
+    #[pyo3(signature = (repeats, dim = None, output_size = None))]
     fn repeat_interleave(
         &self,
         py: Python<'_>,
         repeats: crate::args::Operand,
         dim: Option<isize>,
+        output_size: Option<usize>,
     ) -> PyResult<PyTensor> {
         let x = self.read()?;
+        // The size is known from the numbers, which are read anyway.
+        let _ = output_size;
         made(py, "IndexSelectBackward0", move || {
             let (x, dim) = dim.map_or_else(|| (x.flatten_all(), 0), |dim| (x.clone(), dim));
             match repeats {

@@ -87,6 +87,7 @@ macro_rules! of_tensors {
 }
 
 of_tensors! {
+    ldexp float "MulBackward0" => |a, b| a.ldexp(b);
     maximum same "MaximumBackward0" => Tensor::maximum;
     minimum same "MinimumBackward0" => Tensor::minimum;
     fmax same "FmaxBackward0" => |a, b| a.fmax(b);
@@ -111,7 +112,6 @@ binary! {
     fmod same "FmodBackward0" => |a, b| a.fmod(b);
     copysign float "CopysignBackward0" => |a, b| a.copysign(b);
     xlogy float "XlogyBackward0" => |a, b| a.xlogy(b);
-    ldexp float "MulBackward0" => |a, b| a.ldexp(b);
     bitwise_and same "" => Tensor::bitwise_and;
     bitwise_or same "" => Tensor::bitwise_or;
     bitwise_xor same "" => Tensor::bitwise_xor;
@@ -232,7 +232,15 @@ methods! {
     round(x, decimals: i32 = 0) "RoundBackward0" => {
         Ok(if decimals == 0 { x.round() } else { x.round_to(decimals) })
     };
-    logit(x, eps: Option<f64> = None) "LogitBackward0" => Ok(x.logit(eps));
+    logit(x, eps: Option<f64> = None) "LogitBackward0" => match eps {
+        // The bounds have changed places: PyTorch looks at the lower one first.
+        Some(eps) if eps > 0.5 => {
+            let x = x.to_dtype(float(x.dtype()))?;
+            let held = x.lt_scalar(eps).where_cond(&x.full_like(eps), &x.full_like(1.0 - eps))?;
+            Ok(x.isnan().where_cond(&x, &held)?.logit(None))
+        }
+        _ => Ok(x.logit(eps)),
+    };
     polygamma(x, n: u8) "PolygammaBackward0" => Ok(x.polygamma(n));
     mvlgamma(x, p: u32) "MvlgammaBackward0" => x.mvlgamma(p);
     nan_to_num(x, nan: Option<f64> = None, posinf: Option<f64> = None, neginf: Option<f64> = None)

@@ -46,7 +46,13 @@ methods! {
     dot(x, tensor: Value) "DotBackward0" => x.dot(&tensor.0);
     outer(x, vec2: Value) "MulBackward0" => x.outer(&vec2.0);
     kron(x, other: Value) "ViewBackward0" => x.kron(&other.0);
-    cross(x, other: Value, dim: isize = -1) "LinalgCrossBackward0" => x.cross(&other.0, dim);
+    cross(x, other: Value, dim: isize = -1) "LinalgCrossBackward0" => {
+        if x.rank() != other.0.rank() {
+            let message = "linalg.cross: inputs must have the same number of dimensions.";
+            return Err(taper::Error::invalid("cross", message));
+        }
+        x.cross(&other.0, dim)
+    };
     vdot(x, other: Value) "DotBackward0" => x.dot(&other.0);
     _vecdot(x, other: Value, dim: isize) "SumBackward1" => x.vecdot(&other.0, dim);
     addmm(x, mat1: Value, mat2: Value, beta: Plain = ONE, alpha: Plain = ONE) "AddmmBackward0" => {

@@ -45,6 +45,16 @@ methods! {
     };
     _mean(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "MeanBackward1" => {
         let dtype = float_only("mean", &x, dtype)?;
+        if let Some(kind) = &dtype
+            && !kind.0.is_float()
+        {
+            let message = format!(
+                "mean(): could not infer output dtype. Optional dtype must be either a floating point or \
+                 complex dtype. Got: {}",
+                crate::print::type_name(kind.0)
+            );
+            return Err(taper::Error::invalid("mean", message));
+        }
         cast(&x, dtype, x.dtype())?.mean_axis(axes(dim), keepdim)
     };
     nanmean(x, dim: Option<Ints> = None, keepdim: bool = false, dtype: Option<Kind> = None) "MeanBackward1" => {
@@ -95,7 +105,13 @@ methods! {
     _median_all(x) "MedianBackward0" => x.median();
     _nanmedian_all(x) "NanmedianBackward0" => x.nanmedian();
     _norm(x, p: f64, dim: Option<Ints>, keepdim: bool) "LinalgVectorNormBackward0" => {
-        x.to_dtype(float(x.dtype()))?.vector_norm(p, axes(dim), keepdim)
+        let x = x.to_dtype(float(x.dtype()))?;
+        if p == 0.0 {
+            // The number of elements, through functions that have the gradient 0.
+            let counted = x.isnan().where_cond(&x.ones_like(), &x.sign().abs())?;
+            return counted.sum_axis(axes(dim), keepdim);
+        }
+        x.vector_norm(p, axes(dim), keepdim)
     };
     dist(x, other: Value, p: f64 = 2.0) "DistBackward0" => x.dist(&other.0, p);
     renorm(x, p: f64, dim: isize, maxnorm: f64) "RenormBackward0" => x.renorm(p, dim, maxnorm);

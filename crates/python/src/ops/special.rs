@@ -1,6 +1,5 @@
 //! `torch.special`: functions beyond those of tensors. The package gives them their places.
 
-use pyo3::prelude::*;
 use taper::{DType, Result, Tensor};
 
 use super::functions;

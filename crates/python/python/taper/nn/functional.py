@@ -2,9 +2,10 @@
 
 from .. import _taper
 from .._taper import Tensor, gumbel_softmax  # noqa: F401
+from ._attention import multi_head_attention_forward  # noqa: F401
 from .._taper import bilinear, cosine_similarity, group_norm, linear, local_response_norm  # noqa: F401
 from .._taper import affine_grid, channel_shuffle, grid_sample  # noqa: F401
-from .._taper import normalize, pairwise_distance, pdist, pixel_shuffle, pixel_unshuffle  # noqa: F401
+from .._taper import normalize, pdist, pixel_shuffle, pixel_unshuffle  # noqa: F401
 from .._taper import scaled_dot_product_attention  # noqa: F401
 
 _conv, _conv_transpose = _taper._conv, _taper._conv_transpose
@@ -44,6 +45,8 @@ relu_, elu_, selu_, celu_, leaky_relu_, hardtanh_, threshold_ = map(
 
 
 def gelu(input, approximate="none"):
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
     return input._gelu(approximate == "tanh")
 
 
@@ -64,6 +67,8 @@ def softmin(input, dim=None, _stacklevel=3, dtype=None):
 
 
 def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
+    if lower > upper:
+        raise RuntimeError(f"Lower bound should be less than or equal to the upper bound, got {lower} and {upper}")
     if training:
         slopes = _taper._random("uniform", input.shape, [lower, upper], input.dtype, input.device)
         result = input.relu() - slopes * (-input).relu()
@@ -75,7 +80,7 @@ def rrelu(input, lower=1.0 / 8, upper=1.0 / 3, training=False, inplace=False):
 # Losses
 
 #: The losses that take integers too, and compute with them as floats.
-_OF_INTEGERS = ("margin_ranking_loss", "triplet_margin_loss", "hinge_embedding_loss", "cosine_embedding_loss")
+_OF_INTEGERS = ("poisson_nll_loss", "margin_ranking_loss", "triplet_margin_loss", "hinge_embedding_loss", "cosine_embedding_loss")
 
 
 def _loss(name):
@@ -310,6 +315,11 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     )
 
 
+def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+    x1, x2 = (one if one.is_floating_point() else one.float() for one in (x1, x2))
+    return _taper.pairwise_distance(x1, x2, p, eps, keepdim)
+
+
 # Embeddings and attention
 
 def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
@@ -323,6 +333,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, sca
 
 def embedding_bag(input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean",
                   sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=None):
+    if padding_idx is not None and padding_idx < 0:
+        padding_idx += weight.shape[0]
     return _taper._embedding_bag(
         input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx
     )
