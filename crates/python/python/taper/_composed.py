@@ -243,6 +243,7 @@ trapz = trapezoid
 def gradient(input, *, spacing=1, dim=None, edge_order=1):
     axes = list(range(input.dim())) if dim is None else [dim] if isinstance(dim, builtins.int) else list(dim)
     x = input if input.is_floating_point() else input.to(_taper.get_default_dtype())
+    spacing = 1 if spacing is None else spacing
     if isinstance(spacing, Tensor):
         spacing = [spacing]
     if not isinstance(spacing, (tuple, list)):
@@ -295,11 +296,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         lengths = offsets.diff(dim=-1)
     if lengths.dim() != 1 or initial is not None:
         raise NotImplementedError("segment_reduce: lengths of one axis, without an initial value")
-    return data._segment_reduce(reduce, lengths.tolist(), axis)
-
-
-def _segment_reduce(data, reduce, **settings):
-    return segment_reduce(data, reduce, **settings)
+    return data._reduced_segments(reduce, lengths.tolist(), axis)
 
 
 # Factorizations
@@ -398,7 +395,8 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
     axes = builtins.list(range(input.dim() - len(normalized_shape), input.dim()))
     mean = input.mean(axes, True)
     rstd = (input.var(axes, correction=0, keepdim=True) + eps).rsqrt()
-    return _taper._layer_norm(input, builtins.list(normalized_shape), weight, bias, eps), mean, rstd
+    made = _taper._layer_norm(input, builtins.list(normalized_shape), weight, bias, eps)
+    return made, mean.detach(), rstd.detach()
 
 
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
@@ -416,7 +414,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         none = input.new_zeros(0)
         return made, none, none
     axes = [0, *builtins.range(2, input.dim())]
-    return made, input.mean(axes), (input.var(axes, correction=0) + eps).rsqrt()
+    return made, input.mean(axes).detach(), (input.var(axes, correction=0) + eps).rsqrt().detach()
 
 
 def native_dropout_backward(grad_output, mask, scale):

@@ -193,7 +193,8 @@ def randperm(n, *, generator=None, out=None, dtype=None, device=None, requires_g
     return _taper._random("randperm", [n], [n], dtype, device, generator, requires_grad)
 
 
-def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, device=None):
+def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
+           requires_grad=False, pin_memory=False):
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         like = mean if isinstance(mean, Tensor) else std
         shape = broadcast_shapes(*(one.shape for one in (mean, std) if isinstance(one, Tensor)))

@@ -58,6 +58,8 @@ def lstsq(A, B, rcond=None, *, driver=None):
         rank = rank.new_zeros(0)
     if driver in (None, "gels", "gelsy"):
         values = values.new_zeros(0)
+    if residuals.numel():
+        residuals = (A @ solution - B).square().sum(-2)
     return _LSTSQ((solution, residuals, rank, values))
 
 
@@ -106,8 +108,19 @@ def householder_product(A, tau):
     return _taper.linalg_householder_product(A, tau)
 
 
+def _count(sizes):
+    count = 1
+    for size in sizes:
+        count *= size
+    return count
+
+
 def tensorsolve(A, B, dims=None):
-    return _taper.linalg_tensorsolve(A, B, dims)
+    if dims is not None:
+        A = A.movedim(tuple(dims), tuple(range(A.dim() - len(dims), A.dim())))
+    if B.numel() == _count(A.shape[: B.dim()]):
+        B = B.reshape(A.shape[: B.dim()])
+    return _taper.linalg_tensorsolve(A, B)
 
 
 def polar(A):
@@ -119,7 +132,7 @@ def matrix_sqrth(A):
 
 
 def vander(x, *, N=None):
-    if x.dim() == 0 or x.shape[-1] == 0:
+    if N is None and (x.dim() == 0 or x.shape[-1] == 0):
         raise RuntimeError("linalg.vander: the input must have at least one element along its last axis")
     count = x.shape[-1] if N is None else N
     if count < 2:

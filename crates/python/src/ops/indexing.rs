@@ -86,7 +86,7 @@ methods! {
         x.slice_scatter(&src.0, dim, start..end, step)
     };
     nonzero_static(x, size: usize, fill_value: i64 = -1) "" => x.nonzero_static(size, fill_value);
-    _segment_reduce(x, reduce: String, lengths: Vec<usize>, axis: isize) "SegmentReduceBackward0" => {
+    _reduced_segments(x, reduce: String, lengths: Vec<usize>, axis: isize) "SegmentReduceBackward0" => {
         let reduce = match reduce.as_str() {
             "max" => "amax",
             "min" => "amin",

@@ -185,10 +185,10 @@ methods! {
         no_bools(&a, &b)?;
         a.sub(&scaled(b, alpha.0))
     };
-    rsub(x, other: Operand) "RsubBackward1" => {
+    rsub(x, other: Operand, alpha: Plain = Plain(Scalar::Int(1))) "RsubBackward1" => {
         let [a, b] = all([&Operand::Tensor(x), &other], same)?;
         no_bools(&a, &b)?;
-        b.sub(&a)
+        b.sub(&scaled(a, alpha.0))
     };
     _rdiv(x, other: Operand) "MulBackward0" => {
         let [a, b] = all([&Operand::Tensor(x), &other], float)?;

@@ -54,7 +54,9 @@ functions! { register:
     };
     _special_zeta(x: Operand, other: Operand) "SpecialZetaBackward0" => {
         let [a, b] = all([&x, &other], float)?;
-        a.zeta(&b)
+        // The sum has a pole at each whole number up to 0; Taper's own function ends at 0.
+        let whole = b.le_scalar(0.0).bitwise_and(&b.eq(&b.floor())?)?.bitwise_and(&a.gt_scalar(1.0))?;
+        a.zeta(&b)?.masked_fill(&whole, f64::INFINITY)
     };
     _special_polynomial(name: String, x: Operand, n: Operand) "" => {
         let [x, n] = all([&x, &n], float)?;

@@ -3,7 +3,7 @@
 from .. import _taper
 from .._taper import Tensor, gumbel_softmax  # noqa: F401
 from ._attention import multi_head_attention_forward  # noqa: F401
-from .._taper import bilinear, cosine_similarity, group_norm, linear, local_response_norm  # noqa: F401
+from .._taper import bilinear, cosine_similarity, group_norm, linear  # noqa: F401
 from .._taper import affine_grid, channel_shuffle, grid_sample  # noqa: F401
 from .._taper import normalize, pdist, pixel_shuffle, pixel_unshuffle  # noqa: F401
 from .._taper import scaled_dot_product_attention  # noqa: F401
@@ -119,7 +119,10 @@ def triplet_margin_with_distance_loss(anchor, positive, negative, *, distance_fu
 
 
 def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, **settings):
-    return globals()["cross_entropy"](linear(input, linear_weight, linear_bias), target, **settings)
+    classes, *features, width = linear_weight.shape
+    bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = linear(input, linear_weight.reshape(-1, width), bias)
+    return globals()["cross_entropy"](logits.reshape(*input.shape[:-1], classes, *features), target, **settings)
 
 
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
@@ -279,12 +282,17 @@ upsample = interpolate
 # Dropouts
 
 def _dropout_of(name):
-    def dropout(input, p=0.5, training=True, inplace=False):
+    def dropout(input, p=0.5, training="alpha" not in name, inplace=False):
         result = _taper._dropout(name, input, p, training)
         return input._replace(result) if inplace else result
 
     dropout.__name__ = name
     return dropout
+
+
+def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+    input = input if input.is_floating_point() else input.float()
+    return _taper.local_response_norm(input, size, alpha, beta, k)
 
 
 dropout, dropout1d, dropout2d, dropout3d, alpha_dropout, feature_alpha_dropout = map(
