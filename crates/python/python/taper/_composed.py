@@ -81,7 +81,7 @@ Tensor.angle = angle
 
 # Sizes
 
-def sum_to_size(input, *size):
+def _sum_to_size(input, *size):
     size = list(size[0]) if len(size) == 1 and not isinstance(size[0], int) else list(size)
     new = input.dim() - len(size)
     if new < 0 or any(own != one and one != 1 for own, one in zip(input.shape[max(new, 0):], size)):
@@ -92,7 +92,7 @@ def sum_to_size(input, *size):
     return input.sum(summed).reshape(size) if summed else input
 
 
-Tensor.sum_to_size = sum_to_size
+Tensor.sum_to_size = _sum_to_size
 
 
 def resize_as_(input, the_template, *, memory_format=None):
@@ -211,6 +211,13 @@ def empty_strided(size, stride, *, dtype=None, layout=None, device=None, require
 
 def empty_permuted(size, physical_layout, *, dtype=None, layout=None, device=None, requires_grad=False,
                    pin_memory=False):
+    order = [axis + len(size) if axis < 0 else axis for axis in physical_layout]
+    if len(size) != len(order):
+        raise RuntimeError("Number of dimensions in size does not match the length of the physical_layout")
+    if any(not 0 <= axis < len(size) for axis in order):
+        raise IndexError(f"Dimension out of range: {builtins.list(physical_layout)}")
+    if len(set(order)) < len(order):
+        raise RuntimeError("Duplicate dim not allowed")
     return _f.empty(size, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -254,8 +261,8 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
             f"a list of length {len(spacing)}"
         )
     if any(isinstance(one, Tensor) for one in spacing):
-        return list(x._gradient([], [one.to(x.dtype) for one in spacing], axes, edge_order))
-    return list(x._gradient([float(one) for one in spacing], [], axes, edge_order))
+        return tuple(x._gradient([], [one.to(x.dtype) for one in spacing], axes, edge_order))
+    return tuple(x._gradient([float(one) for one in spacing], [], axes, edge_order))
 
 
 # Statistics

@@ -285,9 +285,17 @@ def _operand(name, args):
 
 
 def _into(out, value):
+    if value.is_floating_point() and not out.is_floating_point():
+        raise RuntimeError(
+            f"result type {_kind(value)} can't be cast to the desired output type {_kind(out)}"
+        )
     if out.shape != value.shape:
         out.resize_(value.shape)
     return out._replace(value)
+
+
+def _kind(tensor):
+    return tensor.type().removeprefix("torch.").removesuffix("Tensor")
 
 
 #: The methods that are functions of the module too.

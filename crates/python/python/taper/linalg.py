@@ -58,6 +58,8 @@ def lstsq(A, B, rcond=None, *, driver=None):
         rank = rank.new_zeros(0)
     if driver in (None, "gels", "gelsy"):
         values = values.new_zeros(0)
+    if driver in (None, "gelsy"):
+        residuals = residuals.new_zeros(0)
     if residuals.numel():
         residuals = (A @ solution - B).square().sum(-2)
     return _LSTSQ((solution, residuals, rank, values))

@@ -39,16 +39,24 @@ for _name in (
 modified_bessel_i0, modified_bessel_i1 = Tensor.i0, globals()["i1"]
 
 
+def _of_tensors(name, *operands):
+    if not any(isinstance(one, Tensor) for one in operands):
+        raise TypeError(f"special_{name}(): one of the arguments must be Tensor")
+
+
 def xlog1py(input, other):
+    _of_tensors("xlog1py", input, other)
     return _taper._special_xlog1py(input, other)
 
 
 def zeta(input, other):
+    _of_tensors("zeta", input, other)
     return _taper._special_zeta(input, other)
 
 
 def _polynomial(name):
     def function(input, n):
+        _of_tensors(name, input, n)
         return _taper._special_polynomial(name, input, n)
 
     function.__name__ = function.__qualname__ = name

@@ -98,6 +98,8 @@ fn _linspace(
 ) -> PyResult<PyTensor> {
     let (dtype, device) = target(dtype, taper::default_dtype(), device)?;
     let within = if dtype.is_float() { dtype } else { DType::F64 };
+    // The bounds of whole numbers are whole.
+    let (start, end) = if dtype.is_float() { (start, end) } else { (start.trunc(), end.trunc()) };
     let made = made(py, "", move || {
         match base {
             Some(base) => Tensor::logspace(start, end, steps, base, (within, &device)),

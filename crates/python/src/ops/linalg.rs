@@ -219,11 +219,7 @@ fn linalg_factors(py: Python<'_>, name: &str, a: Value, full: bool) -> PyResult<
 #[pyfunction]
 fn linalg_lu_unpack(py: Python<'_>, lu: Value, pivots: Value) -> PyResult<Vec<PyTensor>> {
     let (p, l, u) = run(py, move || unpacked(&lu.0, &pivots.0))?;
-    Ok(vec![
-        PyTensor::plain(p),
-        PyTensor::new(l, "LuUnpackBackward0"),
-        PyTensor::new(u, "LuUnpackBackward0"),
-    ])
+    Ok(vec![PyTensor::plain(p), PyTensor::new(l, "LuUnpackBackward0"), PyTensor::new(u, "LuUnpackBackward0")])
 }
 
 /// The `q` greatest singular values and their vectors, by random products.

@@ -4,9 +4,9 @@ use taper::{
     Result, Tensor,
     nn::{
         BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
-        HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss,
-        MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss,
-        NllLoss, PoissonNllLoss, Reduction, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+        HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
+        MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PoissonNllLoss, Reduction, SmoothL1Loss,
+        SoftMarginLoss, TripletMarginLoss,
     },
 };
 
@@ -58,6 +58,10 @@ functions! { register:
     };
     cross_entropy(input: Value, target: Value, weight: Option<Value> = None, ignore_index: i64 = -100,
         reduction: String = "mean".into(), label_smoothing: f64 = 0.0) "NllLossBackward0" => {
+        if target.0.dtype().is_float() && ignore_index >= 0 {
+            let message = "ignore_index cannot be specified when target contains probabilities";
+            return Err(taper::Error::invalid("cross_entropy", message));
+        }
         let ignore_index = (!target.0.dtype().is_float()).then_some(ignore_index);
         let loss = CrossEntropyLoss {
             reduction: self::reduction(&reduction)?,
@@ -114,6 +118,10 @@ functions! { register:
     };
     triplet_margin_loss(anchor: Value, positive: Value, negative: Value, margin: f64 = 1.0, p: f64 = 2.0,
         eps: f64 = 1e-6, swap: bool = false, reduction: String = "mean".into()) "MeanBackward0" => {
+        if margin <= 0.0 {
+            let message = format!("margin must be greater than 0, got {margin}");
+            return Err(crate::errors::keep("triplet_margin_loss", crate::errors::wrong_value(message)));
+        }
         let loss = TripletMarginLoss { margin, p, eps, swap, reduction: self::reduction(&reduction)? };
         loss.forward(&anchor.0, &positive.0, &negative.0)
     };
@@ -129,6 +137,10 @@ functions! { register:
     multi_margin_loss(input: Value, target: Value, p: u32 = 1, margin: f64 = 1.0, weight: Option<Value> = None,
         reduction: String = "mean".into()) "MultiMarginLossBackward0" => {
         let reduction = self::reduction(&reduction)?;
+        if p != 1 && p != 2 {
+            let wrong = crate::errors::wrong_value("only p == 1 and p == 2 supported");
+            return Err(crate::errors::keep("multi_margin_loss", wrong));
+        }
         let loss = MultiMarginLoss { p, margin, weight: optional(weight), reduction };
         loss.forward(&input.0, &classes(&target.0)?)
     };

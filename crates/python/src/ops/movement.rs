@@ -263,8 +263,30 @@ impl PyTensor {
         self.view_by(Recipe::Expand(dims), "ExpandBackward0")
     }
 
-    fn narrow(&self, dim: isize, start: isize, length: usize) -> PyResult<PyTensor> {
+    fn narrow(
+        &self,
+        py: Python<'_>,
+        dim: isize,
+        start: &Bound<'_, PyAny>,
+        length: isize,
+    ) -> PyResult<PyTensor> {
         let x = self.read()?;
+        if x.rank() == 0 {
+            return Err(runtime("narrow() cannot be applied to a 0-dim tensor."));
+        }
+        let Ok(length) = usize::try_from(length) else {
+            return Err(runtime("narrow(): length must be non-negative."));
+        };
+        let start = match start.cast::<PyTensor>() {
+            Ok(tensor) => {
+                let value = tensor.get().read()?;
+                if value.rank() > 0 || !value.dtype().is_int() {
+                    return Err(runtime("start must be an 0-dim integral Tensor."));
+                }
+                tensor.get().scalar(py)?.as_i64() as isize
+            }
+            Err(_) => start.extract::<isize>()?,
+        };
         let at = axis(dim, x.rank(), 0)?;
         let size = x.dims()[at];
         if !(-(size as isize)..=size as isize).contains(&start) {
@@ -363,9 +385,15 @@ impl PyTensor {
         if rank == 0 {
             axis(dimension, rank, 0)?;
             if size > 1 || step == 0 {
-                return Err(runtime(format!("maximum size for tensor at dimension 0 is 1 but size is {size}")));
+                return Err(runtime(format!(
+                    "maximum size for tensor at dimension 0 is 1 but size is {size}"
+                )));
             }
-            return self.unsqueeze(0)?.narrow(0, 0, size);
+            return self.unsqueeze(0)?.part(
+                0,
+                Part::Slice { start: 0, len: size, step: 1 },
+                "SliceBackward0",
+            );
         }
         self.view_by(Recipe::Unfold(axis(dimension, rank, 0)?, size, step), "UnfoldBackward0")
     }
@@ -469,7 +497,13 @@ fn lengths(size: usize, each: usize) -> Vec<usize> {
 }
 
 methods! {
-    rot90(x, k: i32 = 1, dims: Vec<isize> = vec![0, 1]) "Rot90Backward0" => x.rot90(k, dims);
+    rot90(x, k: i32 = 1, dims: Vec<isize> = vec![0, 1]) "Rot90Backward0" => {
+        if x.rank() < 2 {
+            let message = format!("expected total dims >= 2, but got total dims = {}", x.rank());
+            return Err(taper::Error::invalid("rot90", message));
+        }
+        x.rot90(k, dims)
+    };
     tril(x, diagonal: i32 = 0) "TrilBackward0" => x.tril(diagonal);
     triu(x, diagonal: i32 = 0) "TriuBackward0" => x.triu(diagonal);
     diag(x, diagonal: isize = 0) "DiagBackward0" => x.diag(diagonal);

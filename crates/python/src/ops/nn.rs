@@ -5,7 +5,8 @@ use taper::{
     Tensor,
     nn::functional::{
         self as f, AttentionOptions, BagMode, BagOptions, ConvOptions, ConvPadding, ConvTransposeOptions,
-        FoldOptions, GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode, Resize,
+        FoldOptions, GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode,
+        Resize,
     },
 };
 

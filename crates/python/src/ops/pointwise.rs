@@ -97,7 +97,11 @@ of_tensors! {
     logaddexp same "LogaddexpBackward0" => |a, b| a.logaddexp(b);
     logaddexp2 same "Logaddexp2Backward0" => |a, b| a.logaddexp2(b);
     heaviside same "" => |a, b| a.heaviside(b);
-    nextafter same "" => Tensor::nextafter;
+    nextafter same "NextafterBackward0" => |a, b| {
+        // The gradient is that of the first operand.
+        let nothing = a.isfinite().where_cond(&a.sub(&a.detach())?, &a.zeros_like())?;
+        a.nextafter(b)?.add(&nothing)
+    };
     gcd same "" => |a, b| a.gcd(b);
     lcm same "" => |a, b| a.lcm(b);
     logical_and same "" => |a, b| a.logical_and(b);
@@ -383,6 +387,9 @@ impl PyTensor {
         let (x, before, after) = (self.read()?, optional(prepend), optional(append));
         if x.rank() == 0 {
             return Err(wrong_value("diff expects input to be at least one-dimensional"));
+        }
+        if n == 0 {
+            return made(py, "", move || Ok(x));
         }
         made(py, "DiffBackward0", move || {
             let parts: Vec<Tensor> = before.into_iter().chain([x]).chain(after).collect();

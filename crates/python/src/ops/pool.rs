@@ -103,7 +103,11 @@ fn _adaptive_pool(py: Python<'_>, kind: &str, input: Value, size: Vec<Option<usi
 
 /// A maximum pooling to a size, with the places of the maxima.
 #[pyfunction]
-fn _adaptive_max_pool(py: Python<'_>, input: Value, size: Vec<Option<usize>>) -> PyResult<(PyTensor, PyTensor)> {
+fn _adaptive_max_pool(
+    py: Python<'_>,
+    input: Value,
+    size: Vec<Option<usize>>,
+) -> PyResult<(PyTensor, PyTensor)> {
     let x = input.0;
     let own = x.dims().iter().skip(x.rank().saturating_sub(size.len()));
     let sizes: Vec<usize> = size.iter().zip(own).map(|(size, &own)| size.unwrap_or(own)).collect();

@@ -26,6 +26,19 @@ fn float_only(op: &'static str, x: &Tensor, dtype: Option<Kind>) -> Result<Optio
     Ok(dtype)
 }
 
+/// The axes of a search for the greatest or least element, none of which may be empty.
+fn searched(op: &str, x: &Tensor, dim: Option<Ints>) -> Result<Axes> {
+    let rank = x.rank() as isize;
+    for &dim in dim.iter().flat_map(|dim| &dim.0) {
+        let at = if dim < 0 { dim + rank } else { dim };
+        if (0..rank).contains(&at) && x.dims()[at as usize] == 0 {
+            let message = format!("{op}(): Expected reduction dim {dim} to have non-zero size.");
+            return Err(crate::errors::keep("reduce", crate::errors::index(message)));
+        }
+    }
+    Ok(axes(dim))
+}
+
 /// The correction of a variance: `correction`, or `unbiased` as 1 or 0.
 fn correction(unbiased: Option<bool>, correction: Option<Plain>) -> f64 {
     match (correction, unbiased) {
@@ -71,8 +84,8 @@ methods! {
     };
     any(x, dim: Option<Ints> = None, keepdim: bool = false) "" => x.any_axis(axes(dim), keepdim);
     all(x, dim: Option<Ints> = None, keepdim: bool = false) "" => x.all_axis(axes(dim), keepdim);
-    amax(x, dim: Option<Ints> = None, keepdim: bool = false) "AmaxBackward0" => x.amax(axes(dim), keepdim);
-    amin(x, dim: Option<Ints> = None, keepdim: bool = false) "AminBackward0" => x.amin(axes(dim), keepdim);
+    amax(x, dim: Option<Ints> = None, keepdim: bool = false) "AmaxBackward0" => x.amax(searched("amax", &x, dim)?, keepdim);
+    amin(x, dim: Option<Ints> = None, keepdim: bool = false) "AminBackward0" => x.amin(searched("amin", &x, dim)?, keepdim);
     _max_all(x) "MaxBackward1" => x.max();
     _min_all(x) "MinBackward1" => x.min();
     logsumexp(x, dim: Ints, keepdim: bool = false) "LogsumexpBackward0" => {
@@ -114,7 +127,13 @@ methods! {
         x.vector_norm(p, axes(dim), keepdim)
     };
     dist(x, other: Value, p: f64 = 2.0) "DistBackward0" => x.dist(&other.0, p);
-    renorm(x, p: f64, dim: isize, maxnorm: f64) "RenormBackward0" => x.renorm(p, dim, maxnorm);
+    renorm(x, p: f64, dim: isize, maxnorm: f64) "RenormBackward0" => {
+        if x.rank() < 2 {
+            let message = format!("renorm: input needs at least 2 dimensions, got {} dimensions", x.rank());
+            return Err(taper::Error::invalid("renorm", message));
+        }
+        x.renorm(p, dim, maxnorm)
+    };
     bincount(x, weights: Option<Value> = None, minlength: usize = 0) "" => {
         let counts = match weights {
             Some(Value(weights)) => x.bincount_weighted(&weights, None)?,
@@ -212,7 +231,7 @@ impl PyTensor {
     #[pyo3(signature = (dim = None, keepdim = false))]
     fn _aminmax(&self, py: Python<'_>, dim: Option<Ints>, keepdim: bool) -> PyResult<(PyTensor, PyTensor)> {
         let x = self.read()?;
-        let (least, greatest) = run(py, move || x.aminmax(axes(dim), keepdim))?;
+        let (least, greatest) = run(py, move || x.aminmax(searched("aminmax", &x, dim)?, keepdim))?;
         Ok((PyTensor::new(least, "AminmaxBackward0"), PyTensor::new(greatest, "AminmaxBackward0")))
     }
 

@@ -44,7 +44,7 @@ relu_, elu_, selu_, celu_, leaky_relu_, hardtanh_, threshold_ = map(
 )
 
 
-def gelu(input, approximate="none"):
+def gelu(input, *, approximate="none"):
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     return input._gelu(approximate == "tanh")
@@ -134,6 +134,8 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
 def _conv_of(d):
     def conv(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+        if groups <= 0:
+            raise RuntimeError("non-positive groups is not supported")
         return _conv(d, input, weight, bias, stride, padding, dilation, groups)
 
     conv.__name__ = f"conv{d}d"
@@ -202,6 +204,10 @@ def _avg_pool_of(d):
 def _adaptive_pool_of(kind, d):
     def pool(input, output_size, return_indices=False):
         sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * d
+        if d > 1 and input.dim() not in (d + 1, d + 2):
+            raise ValueError(f"Input dimension should be at least {d + 1}")
+        if any(size is not None and size < 0 for size in sizes):
+            raise RuntimeError(f"elements of output_size must be greater than or equal to 0 but got {sizes}")
         if return_indices:
             return tuple(_taper._adaptive_max_pool(input, list(sizes)))
         return _taper._adaptive_pool(kind, input, list(sizes))

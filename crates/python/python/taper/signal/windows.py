@@ -6,8 +6,8 @@ from .. import _taper
 def _window(name, M, numbers, sym, dtype, device, requires_grad):
     if M < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
-    if dtype is not None and not dtype.is_floating_point:
-        raise ValueError(f"{name} expects floating point dtypes, got: {dtype}")
+    if str(dtype) not in ("None", "torch.float32", "torch.float64"):
+        raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
     made = _taper._window(name, M, not sym, [float(one) for one in numbers], dtype, device)
     return made.requires_grad_(requires_grad)
 
