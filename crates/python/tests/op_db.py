@@ -360,6 +360,7 @@ def check_sample(op, function, sample, taper):
     if wanted is None:
         return
     found = gradients(own_outputs, own_inputs, taper, [tensor_to_taper(one, taper) for one in cotangents])
+    found = [None] * len(wanted) if found is None else found
     looser = {dtype: (rtol * 10, atol * 10) for dtype, (rtol, atol) in tolerances.items()}
     for at, (one, other, input) in enumerate(zip(found, wanted, inputs)):
         if other is None:

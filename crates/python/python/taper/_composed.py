@@ -407,7 +407,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
 
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
-    parts = input.reshape(N, group, -1)
+    parts = input.reshape(N, group, C // group * HxW)
     mean = parts.mean(-1)
     rstd = (parts.var(-1, correction=0) + eps).rsqrt()
     return _taper.group_norm(input, group, weight, bias, eps), mean, rstd

@@ -140,6 +140,7 @@ def vander(x, *, N=None):
     if count < 2:
         raise RuntimeError("N must be greater than 1.")
     x = x if x.is_floating_point() else x.long()
+    x = x.reshape(1) if x.dim() == 0 else x
     ones = x.unsqueeze(-1).expand(*x.shape, count - 1)
     return _taper.cat([x.new_ones(*x.shape, 1), ones.cumprod(-1)], -1)
 
@@ -160,7 +161,24 @@ pinverse = pinv
 
 
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
+    if any(isinstance(one, _taper.Tensor) for one in (tol, atol, rtol)):
+        return _rank_by_each(A, hermitian, tol if atol is None else atol, rtol)
     return _taper.linalg_matrix_rank(A, tol if atol is None else atol, rtol, hermitian)
+
+
+def _rank_by_each(A, hermitian, atol, rtol):
+    """The ranks with a tolerance for each matrix."""
+    values = eigvalsh(A).abs() if hermitian else svdvals(A)
+    if values.shape[-1] == 0:
+        return A.new_zeros(A.shape[:-2], dtype=dict(_taper._dtypes)["int64"])
+    if rtol is None:
+        given = atol is not None and bool((atol > 0).any())
+        rtol = 0.0 if given else max(A.shape[-2:]) * A.dtype._limits()[2]
+    column = lambda one: one.unsqueeze(-1) if isinstance(one, _taper.Tensor) else one
+    bound = values.amax(-1, True) * column(rtol)
+    if atol is not None:
+        bound = bound.maximum(column(atol) + bound * 0)
+    return (values > bound).sum(-1)
 
 
 def cond(A, p=None):

@@ -71,12 +71,12 @@ def amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 def argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     input = _cast("argmax", input, dtype)
-    return _where(_expanded(input, mask), input, _least(input.dtype)).argmax(dim, bool(keepdim))
+    return _where(_expanded(input, mask), input, _least(input.dtype)).argmax(dim, bool(keepdim)).to(input.dtype)
 
 
 def argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     input = _cast("argmin", input, dtype)
-    return _where(_expanded(input, mask), input, _greatest(input.dtype)).argmin(dim, bool(keepdim))
+    return _where(_expanded(input, mask), input, _greatest(input.dtype)).argmin(dim, bool(keepdim)).to(input.dtype)
 
 
 def mean(input, dim=None, *, keepdim=False, dtype=None, mask=None):
@@ -123,11 +123,10 @@ def norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=None):
     return _where(_expanded(input, mask), input, value)._norm(ord, _axes(input, dim), keepdim)
 
 
-def logsumexp(input, dim, *, keepdim=False, dtype=None, mask=None):
+def logsumexp(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     input = _cast("logsumexp", input, dtype)
-    if not input.is_floating_point():
-        input = input.to(_f._taper.get_default_dtype())
-    return _where(_expanded(input, mask), input, float("-inf")).logsumexp(_axes(input, dim), keepdim)
+    held = _where(_expanded(input, mask), input, _least(input.dtype))
+    return held.logsumexp(_axes(input, dim), keepdim).to(input.dtype)
 
 
 def logaddexp(input, other, *, dtype=None, input_mask=None, other_mask=None):
