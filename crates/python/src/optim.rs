@@ -82,8 +82,11 @@ where
     Box::new(ParamGroups::<C>::new(parameters, C::default()))
 }
 
+/// A function that makes an optimizer of parameters.
+type Maker = fn(Vec<Tensor>) -> Box<dyn Steps>;
+
 /// The rules by their names in PyTorch.
-const RULES: &[(&str, fn(Vec<Tensor>) -> Box<dyn Steps>)] = &[
+const RULES: &[(&str, Maker)] = &[
     ("SGD", groups::<SgdConfig>),
     ("Adam", groups::<AdamConfig>),
     ("AdamW", groups::<AdamWConfig>),

@@ -164,8 +164,8 @@ fn packed(p: &Tensor, l: &Tensor, u: &Tensor) -> Result<Vec<Tensor>> {
         let from = from.to_dtype(taper::DType::I64)?.flatten_all().to_vec::<i64>()?;
         for wanted in from.chunks_exact(rows) {
             let mut order: Vec<i64> = (0..rows as i64).collect();
-            for row in 0..least {
-                let at = order.iter().position(|other| *other == wanted[row]).unwrap_or(row);
+            for (row, wanted) in wanted.iter().enumerate().take(least) {
+                let at = order.iter().position(|other| other == wanted).unwrap_or(row);
                 order.swap(row, at);
                 pivots.push(at as i32 + 1);
             }

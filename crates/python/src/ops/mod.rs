@@ -48,6 +48,7 @@ macro_rules! functions {
     ($register:ident: $($name:ident($($arg:ident: $ty:ty $(= $default:expr)?),*) $grad:literal => $body:expr;)*) => {
         $(
             #[pyo3::pyfunction]
+            #[allow(clippy::too_many_arguments)] // those of PyTorch
             #[pyo3(signature = ($($arg $(= $default)?),*))]
             fn $name(py: pyo3::Python<'_>, $($arg: $ty),*) -> pyo3::PyResult<$crate::tensor::PyTensor> {
                 $crate::tensor::made(py, $grad, move || $body)
