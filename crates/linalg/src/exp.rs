@@ -1,6 +1,6 @@
 //! The matrix exponential, and products of several matrices.
 
-use tensor_core::{Error, Result, Tensor, caller_line};
+use tensor_core::{DType, Error, Result, Tensor, caller_line};
 
 use crate::{
     matrix::sizes,
@@ -18,9 +18,9 @@ fn coefficients() -> [f64; 17] {
 
 /// The matrix exponential Σ Aᵏ/k! of square matrices. `torch.linalg.matrix_exp`.
 ///
-/// By scaling and squaring: the series up to the 16th power of A/2ˢ, whose 1-norm is at most ½, is squared s
-/// times. It consists of products, so it runs on every device and its gradients have gradients. s depends on
-/// the greatest 1-norm of the batch, which is read on the host.
+/// By scaling and squaring: the series up to the 16th power of A/2ˢ, whose 1-norm is at most ½ in f64 and 2
+/// in f32, is squared s times. It consists of products, so it runs on every device and its gradients have
+/// gradients. s depends on the greatest 1-norm of the batch, which is read on the host.
 ///
 /// # Errors
 /// Matrices that are not square, or not f32 or f64.
@@ -34,8 +34,11 @@ pub fn matrix_exp(a: &Tensor) -> Result<Tensor> {
         return Ok(a.clone());
     }
     let norm = a.detach().abs().sum_axis(-2, false)?.max()?.item_f64()?;
+    // Each squaring doubles the relative error, so a dtype of less precision begins with greater norms: the
+    // rest of the series, 2¹⁷/17! = 4·10⁻¹⁰, is below the precision of f32.
+    let bound = if a.dtype() == DType::F64 { 0.5 } else { 2.0 };
     // For a norm that is not finite the series is NaN in any scale.
-    let squarings = if norm.is_finite() && norm > 0.5 { (norm * 2.0).log2().ceil() as i32 } else { 0 };
+    let squarings = if norm.is_finite() && norm > bound { (norm / bound).log2().ceil() as i32 } else { 0 };
     let a = if squarings > 0 { a.mul_scalar(0.5f64.powi(squarings)) } else { a.clone() };
     let one = Tensor::eye(sizes(&a).0, (a.dtype(), &a.device()))?;
     let a2 = a.matmul(&a)?;

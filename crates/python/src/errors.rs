@@ -31,6 +31,9 @@ pub(crate) fn raise(error: Error) -> PyErr {
     // Without the line of Rust: Python's traceback has the line of the program.
     let message = error.kind().to_string();
     match error.kind() {
+        ErrorKind::IndexOutOfRange { op, .. } if op.starts_with("scatter") || *op == "gather" => {
+            PyRuntimeError::new_err(message)
+        }
         ErrorKind::AxisOutOfRange { .. } | ErrorKind::IndexOutOfRange { .. } => {
             PyIndexError::new_err(message)
         }

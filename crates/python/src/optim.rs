@@ -82,11 +82,11 @@ where
     Box::new(ParamGroups::<C>::new(parameters, C::default()))
 }
 
-/// Makes an optimizer whose first group has these parameters.
-type MakeSteps = fn(Vec<Tensor>) -> Box<dyn Steps>;
+/// A function that makes an optimizer of parameters.
+type Maker = fn(Vec<Tensor>) -> Box<dyn Steps>;
 
 /// The rules by their names in PyTorch.
-const RULES: &[(&str, MakeSteps)] = &[
+const RULES: &[(&str, Maker)] = &[
     ("SGD", groups::<SgdConfig>),
     ("Adam", groups::<AdamConfig>),
     ("AdamW", groups::<AdamWConfig>),

@@ -549,3 +549,18 @@ fn a_pseudo_inverse_leaves_out_what_does_not_count() -> Result<()> {
     }
     Ok(())
 }
+
+/// Each squaring doubles the error of an exponential, so f32 takes no more of them than it needs.
+#[test]
+fn exponentials_in_f32_square_no_more_than_they_need() -> Result<()> {
+    let mut errors = 0.0;
+    for seed in 0..16 {
+        let a = random(&[5, 5], seed).mul_scalar(5.0).to_dtype(DType::F32)?;
+        let exact = linalg::matrix_exp(&a.to_dtype(DType::F64)?)?;
+        let found = linalg::matrix_exp(&a)?.to_dtype(DType::F64)?;
+        let greatest = exact.abs().max()?.item_f64()?;
+        errors += found.sub(&exact)?.abs().max()?.item_f64()? / greatest / 16.0;
+    }
+    assert!(errors < 2.2e-6, "a mean relative error of {errors:e}");
+    Ok(())
+}

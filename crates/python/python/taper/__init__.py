@@ -45,6 +45,7 @@ globals().update(_taper._dtypes)
 from ._functions import *  # noqa: E402, F403
 from . import autograd  # noqa: E402
 from .autograd import functional as _functional  # noqa: E402, F401
+from ._composed import *  # noqa: E402, F403
 from . import (  # noqa: E402
     _compat,
     amp,
@@ -57,12 +58,14 @@ from . import (  # noqa: E402
     func,
     jit,
     linalg,
+    masked,
     nn,
     onnx,
     optim,
     random,
     safetensors,
     serialization,
+    signal,
     special,
     testing,
     types,
@@ -70,7 +73,7 @@ from . import (  # noqa: E402
 )
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
-from .linalg import logdet, pinverse, slogdet, svd  # noqa: E402
+from .linalg import logdet, pinverse, slogdet  # noqa: E402
 from .nn.functional import celu_, dropout, embedding, layer_norm, relu_, rms_norm, selu_  # noqa: E402
 from .func import vmap  # noqa: E402
 from .serialization import load, save  # noqa: E402

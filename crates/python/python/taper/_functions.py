@@ -147,15 +147,23 @@ def arange(start, end=None, step=1, *, out=None, dtype=None, layout=None, device
     return _taper._arange(start, end, step, dtype, device, requires_grad)
 
 
+def _steps(steps):
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    return steps
+
+
 def linspace(start, end, steps, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
-    return _taper._linspace(float(start), float(end), steps, None, dtype, device, requires_grad)
+    return _taper._linspace(float(start), float(end), _steps(steps), None, dtype, device, requires_grad)
 
 
 def logspace(start, end, steps, base=10.0, *, dtype=None, layout=None, device=None, requires_grad=False):
-    return _taper._linspace(float(start), float(end), steps, base, dtype, device, requires_grad)
+    return _taper._linspace(float(start), float(end), _steps(steps), base, dtype, device, requires_grad)
 
 
 def eye(n, m=None, *, out=None, dtype=None, layout=None, device=None, requires_grad=False):
+    if n < 0 or m is not None and m < 0:
+        raise RuntimeError(f"n must be greater or equal to 0, got {n if n < 0 else m}")
     return _taper.eye(n, m, dtype, device, requires_grad)
 
 
@@ -185,7 +193,8 @@ def randperm(n, *, generator=None, out=None, dtype=None, device=None, requires_g
     return _taper._random("randperm", [n], [n], dtype, device, generator, requires_grad)
 
 
-def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, device=None):
+def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None, layout=None, device=None,
+           requires_grad=False, pin_memory=False):
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         like = mean if isinstance(mean, Tensor) else std
         shape = broadcast_shapes(*(one.shape for one in (mean, std) if isinstance(one, Tensor)))
@@ -242,7 +251,10 @@ def _function(name):
             args = (kwargs.pop("input"),) + args
         if args and not isinstance(args[0], Tensor):
             args = (_operand(name, args),) + args[1:]
-        result = method(*args, **kwargs)
+        try:
+            result = method(*args, **kwargs)
+        except OverflowError as error:
+            raise RuntimeError(f"{name}(): {error}") from None
         if out is None:
             return result
         if isinstance(out, (tuple, list)):
@@ -253,10 +265,18 @@ def _function(name):
     return call
 
 
+#: The functions whose first operand may be a number.
+_NUMBERS = frozenset(
+    "add sub subtract mul multiply div divide true_divide floor_divide pow float_power remainder bitwise_and "
+    "bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift xlogy isin rsub".split()
+)
+
+
 def _operand(name, args):
     """A number in place of the first tensor, beside another tensor."""
     first, rest = args[0], args[1:]
-    if isinstance(first, (builtins.int, builtins.float)) and rest and isinstance(rest[0], Tensor):
+    takes = name in _NUMBERS and isinstance(first, (builtins.int, builtins.float))
+    if takes and rest and isinstance(rest[0], Tensor):
         dtype = _taper._result_type(first, rest[0])
         return _taper._full([], first, dtype, rest[0].device, False)
     raise TypeError(
@@ -265,9 +285,17 @@ def _operand(name, args):
 
 
 def _into(out, value):
+    if value.is_floating_point() and not out.is_floating_point():
+        raise RuntimeError(
+            f"result type {_kind(value)} can't be cast to the desired output type {_kind(out)}"
+        )
     if out.shape != value.shape:
         out.resize_(value.shape)
     return out._replace(value)
+
+
+def _kind(tensor):
+    return tensor.type().removeprefix("torch.").removesuffix("Tensor")
 
 
 #: The methods that are functions of the module too.
@@ -281,17 +309,17 @@ METHODS = (
     "dot eq equal erf erfc erfinv exp exp2 expm1 fix flatten flip fliplr flipud float_power floor "
     "floor_divide fmax fmin fmod frac frexp gather gcd ge ger greater greater_equal gt heaviside histc hypot "
     "i0 index_add index_copy index_fill index_put index_select inverse is_complex is_floating_point isclose "
-    "isfinite isin isinf isnan isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log "
+    "isfinite isin isinf isnan isneginf isposinf kron index_reduce kthvalue lcm ldexp le lerp less less_equal lgamma log "
     "log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or "
     "logical_xor logit logsumexp lt masked_fill masked_scatter masked_select matmul max maximum mean median "
     "min minimum mm mode moveaxis movedim mul multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian "
-    "nansum narrow ne neg negative nextafter nonzero norm not_equal numel outer permute pinverse polygamma "
+    "nanquantile nansum narrow ne neg negative nextafter nonzero nonzero_static norm not_equal numel outer permute pinverse "
     "positive pow prelu prod quantile rad2deg ravel reciprocal relu remainder renorm repeat_interleave "
     "reshape roll rot90 round rsqrt rsub scatter scatter_add scatter_reduce select select_scatter selu "
     "sigmoid sgn sign signbit sin sinc sinh softmax sort split sqrt square squeeze std sub subtract sum "
     "swapaxes swapdims t take take_along_dim tan tanh tensor_split threshold tile topk trace transpose tril "
     "triu true_divide trunc unbind unflatten unfold unique unique_consecutive unsqueeze var vdot xlogy det "
-    "cholesky"
+    "cholesky matrix_exp"
 ).split()
 globals().update({_name: _function(_name) for _name in METHODS})
 
@@ -370,10 +398,20 @@ def chain_matmul(*matrices):
     return _taper.linalg_multi_dot(list(matrices))
 
 
-def searchsorted(sorted_sequence, values, *, right=False, side=None, out_int32=False):
-    if not isinstance(values, Tensor):
-        return searchsorted(sorted_sequence, tensor(values, dtype=sorted_sequence.dtype), right=right)
-    return sorted_sequence._searchsorted(values, right or side == "right")
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    if side not in (None, "left", "right"):
+        raise RuntimeError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
+    if right and side == "left":
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites")
+    if not isinstance(input, Tensor):
+        input = tensor(input, dtype=sorted_sequence.dtype)
+    if sorter is not None:
+        if sorter.shape != sorted_sequence.shape:
+            raise RuntimeError("torch.searchsorted(): boundary and sorter must have the same size")
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
+    dtype = _taper.promote_types(sorted_sequence.dtype, input.dtype)
+    places = sorted_sequence.to(dtype)._searchsorted(input.to(dtype), right or side == "right")
+    return places.to(dict(_taper._dtypes)["int32"]) if out_int32 else places
 
 
 def tril_indices(row, col, offset=0, *, dtype=None, device=None):
@@ -396,25 +434,36 @@ def vander(x, N=None, increasing=False):
     return x.vander(len(x) if N is None else N, increasing)
 
 
-def var_mean(input, dim=None, *, correction=1, unbiased=None, keepdim=False):
-    return input._moments(dim, float(correction if unbiased is None else unbiased), keepdim, False)
+def _moments(name, deviation):
+    def moments(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        if isinstance(dim, builtins.bool):
+            dim, unbiased = None, dim
+        if correction is None:
+            correction = 1 if unbiased is None else unbiased
+        return input._moments(dim, float(correction), keepdim, deviation)
+
+    moments.__name__ = name
+    return moments
 
 
-def std_mean(input, dim=None, *, correction=1, unbiased=None, keepdim=False):
-    return input._moments(dim, float(correction if unbiased is None else unbiased), keepdim, True)
+var_mean, std_mean = _moments("var_mean", False), _moments("std_mean", True)
 
 
 def atleast_1d(*tensors):
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        return tuple(one.reshape(1) if one.dim() == 0 else one for one in tensors[0])
     made = tuple(one.reshape(1) if one.dim() == 0 else one for one in tensors)
     return made[0] if len(made) == 1 else made
 
 
 def atleast_2d(*tensors):
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        return tuple(one.reshape(1, -1) if one.dim() < 2 else one for one in tensors[0])
     made = tuple(one.reshape(1, -1) if one.dim() < 2 else one for one in tensors)
     return made[0] if len(made) == 1 else made
 
 
-def cdist(x1, x2, p=2.0):
+def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return _taper.cdist(x1, x2, p)
 
 

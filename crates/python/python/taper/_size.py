@@ -52,6 +52,6 @@ def results(name, *fields):
     return type(name, (_Results,), {"_fields": fields, "__module__": "torch.return_types", **members})
 
 
-_PAIRS = ("max", "min", "median", "mode", "kthvalue", "sort", "topk", "cummax", "cummin")
+_PAIRS = ("max", "min", "median", "mode", "kthvalue", "sort", "topk", "cummax", "cummin", "nanmedian")
 TYPES = {name: results(name, "values", "indices") for name in _PAIRS}
 TYPES["aminmax"] = results("aminmax", "min", "max")

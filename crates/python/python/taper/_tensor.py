@@ -179,12 +179,21 @@ def adjoint(self):
 
 
 @_method
+def flip(self, *dims, **named):
+    return self._flip(_taper._ints(dims[0] if len(dims) == 1 else named.get("dims", dims)))
+
+
+@_method
 def fliplr(self):
+    if self.dim() < 2:
+        raise RuntimeError("Input must be >= 2-d.")
     return self.flip(1)
 
 
 @_method
 def flipud(self):
+    if self.dim() < 1:
+        raise RuntimeError("Input must be >= 1-d.")
     return self.flip(0)
 
 
@@ -424,6 +433,8 @@ def _random_in_place(name, numbers, defaults):
         given = dict(zip(numbers, args))
         given.update(kwargs)
         values = [float(given.get(key, default)) for key, default in zip(numbers, defaults)]
+        if name == "normal" and values[1] < 0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {values[1]}")
         kind = self.dtype
         drawn = _taper._random(name, self._sizes(), values, kind, self.device, generator, False)
         return self.copy_(drawn)
@@ -494,6 +505,23 @@ _whole_or_dim("mean", Tensor._mean_all, Tensor._mean)
 _whole_or_dim("sum", Tensor._sum_all, Tensor.sum)
 
 
+def _spread(name):
+    """``std`` and ``var`` also take ``unbiased`` in the place of the axes."""
+    method = getattr(Tensor, name)
+
+    def spread(self, dim=None, unbiased=None, keepdim=False, *, correction=None):
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        return method(self, dim, unbiased, keepdim, correction)
+
+    spread.__name__ = name
+    setattr(Tensor, name, spread)
+
+
+_spread("std")
+_spread("var")
+
+
 def _extreme(name):
     along, whole = getattr(Tensor, f"_{name}_dim"), getattr(Tensor, f"_{name}_all")
     other_name = "maximum" if name == "max" else "minimum"
@@ -554,17 +582,37 @@ def aminmax(self, *, dim=None, keepdim=False):
     return TYPES["aminmax"](self._aminmax(dim, keepdim))
 
 
+def _quantile_of(name, skips_nan):
+    def quantile(self, q, dim=None, keepdim=False, *, interpolation="linear"):
+        if not isinstance(q, Tensor):
+            if not 0 <= q <= 1:
+                raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
+            q = _taper._full([], q, self.dtype, self.device)
+        if q.dim() > 1:
+            raise RuntimeError(f"{name}() q must be a scalar or 1D tensor")
+        return self._quantile(q, dim, keepdim, interpolation, skips_nan)
+
+    quantile.__name__ = name
+    setattr(Tensor, name, quantile)
+
+
+_quantile_of("quantile", False)
+_quantile_of("nanquantile", True)
+
+
 @_method
-def quantile(self, q, dim=None, keepdim=False):
-    if isinstance(q, Tensor) and q.dim() == 1:
-        return _taper.stack([self._quantile(float(one), dim, keepdim) for one in q])
-    return self._quantile(float(q), dim, keepdim)
+def nanmedian(self, dim=None, keepdim=False):
+    return self._nanmedian_all() if dim is None else TYPES["nanmedian"](self._nanmedian_dim(dim, keepdim))
 
 
 @_method
 def norm(self, p="fro", dim=None, keepdim=False, dtype=None):
-    order = 2.0 if p in ("fro", None) else float(p)
     tensor = self if dtype is None else self.to(dtype)
+    if p == "nuc":
+        from .linalg import matrix_norm
+
+        return matrix_norm(tensor, "nuc", (-2, -1) if dim is None else dim, keepdim)
+    order = 2.0 if p in ("fro", None) else float(p)
     return tensor._norm(order, _dims(dim), keepdim)
 
 
@@ -634,6 +682,11 @@ def where(self, condition, other):
 @_method
 def inverse(self):
     return _taper.linalg_inv(self)
+
+
+@_method
+def matrix_exp(self):
+    return _taper.linalg_matrix_exp(self)
 
 
 @_method
@@ -735,6 +788,12 @@ def __matmul__(self, other):
     return self.matmul(other) if isinstance(other, Tensor) else NotImplemented
 
 
+@_method
+def __rmatmul__(self, other):
+    return other.matmul(self) if isinstance(other, Tensor) else NotImplemented
+
+
+Tensor.__rdiv__ = Tensor._rdiv
 Tensor.__neg__, Tensor.__abs__, Tensor.__invert__ = Tensor.neg, Tensor.abs, Tensor.bitwise_not
 Tensor.__pos__ = Tensor.positive
 

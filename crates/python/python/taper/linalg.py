@@ -16,6 +16,12 @@ _QR, _SVD, _EIGH = results("linalg_qr", "Q", "R"), results("linalg_svd", "U", "S
     "linalg_eigh", "eigenvalues", "eigenvectors"
 )
 _SLOGDET, _LU = results("slogdet", "sign", "logabsdet"), results("linalg_lu", "P", "L", "U")
+_LU_FACTOR, _LU_FACTOR_EX = results("linalg_lu_factor", "LU", "pivots"), results(
+    "linalg_lu_factor_ex", "LU", "pivots", "info"
+)
+_CHOLESKY_EX, _INV_EX = results("linalg_cholesky_ex", "L", "info"), results("linalg_inv_ex", "inverse", "info")
+_SOLVE_EX, _LDL = results("linalg_solve_ex", "result", "info"), results("linalg_ldl_factor", "LD", "pivots")
+_LDL_EX = results("linalg_ldl_factor_ex", "LD", "pivots", "info")
 _LSTSQ = results("linalg_lstsq", "solution", "residuals", "rank", "singular_values")
 
 
@@ -44,7 +50,99 @@ def lu(A, *, pivot=True):
 
 
 def lstsq(A, B, rcond=None, *, driver=None):
-    return _LSTSQ(_taper.linalg_lstsq(A, B, rcond))
+    """The driver decides which of the results PyTorch gives; the solution is the same."""
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError("torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
+    solution, residuals, rank, values = _taper.linalg_lstsq(A, B, rcond)
+    if driver == "gels":
+        rank = rank.new_zeros(0)
+    if driver in (None, "gels", "gelsy"):
+        values = values.new_zeros(0)
+    if driver in (None, "gelsy"):
+        residuals = residuals.new_zeros(0)
+    if residuals.numel():
+        residuals = (A @ solution - B).square().sum(-2)
+    return _LSTSQ((solution, residuals, rank, values))
+
+
+def _no_faults(A):
+    """The numbers that say that a factorization went well; where it does not, Taper raises an error."""
+    return A.new_zeros(A.shape[:-2], dtype=dict(_taper._dtypes)["int32"])
+
+
+def cholesky_ex(A, *, upper=False, check_errors=False):
+    return _CHOLESKY_EX((_taper.linalg_cholesky(A, upper), _no_faults(A)))
+
+
+def inv_ex(A, *, check_errors=False):
+    return _INV_EX((_taper.linalg_inv(A), _no_faults(A)))
+
+
+def solve_ex(A, B, *, left=True, check_errors=False):
+    return _SOLVE_EX((_taper.linalg_solve(A, B, left), _no_faults(A)))
+
+
+def lu_factor(A, *, pivot=True):
+    return _LU_FACTOR(_taper.linalg_factors("lu_factor", A))
+
+
+def lu_factor_ex(A, *, pivot=True, check_errors=False):
+    return _LU_FACTOR_EX((*_taper.linalg_factors("lu_factor", A), _no_faults(A)))
+
+
+def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+    return _taper.linalg_lu_solve(LU, pivots, B, left, adjoint)
+
+
+def ldl_factor(A, *, hermitian=False):
+    return _LDL(_taper.linalg_factors("ldl", A))
+
+
+def ldl_factor_ex(A, *, hermitian=False, check_errors=False):
+    return _LDL_EX((*_taper.linalg_factors("ldl", A), _no_faults(A)))
+
+
+def ldl_solve(LD, pivots, B, *, hermitian=False):
+    return _taper.linalg_ldl_solve(LD, pivots, B)
+
+
+def householder_product(A, tau):
+    return _taper.linalg_householder_product(A, tau)
+
+
+def _count(sizes):
+    count = 1
+    for size in sizes:
+        count *= size
+    return count
+
+
+def tensorsolve(A, B, dims=None):
+    if dims is not None:
+        A = A.movedim(tuple(dims), tuple(range(A.dim() - len(dims), A.dim())))
+    if B.numel() == _count(A.shape[: B.dim()]):
+        B = B.reshape(A.shape[: B.dim()])
+    return _taper.linalg_tensorsolve(A, B)
+
+
+def polar(A):
+    return tuple(_taper.linalg_factors("polar", A, False))
+
+
+def matrix_sqrth(A):
+    return _taper.linalg_matrix_sqrth(A)
+
+
+def vander(x, *, N=None):
+    if N is None and (x.dim() == 0 or x.shape[-1] == 0):
+        raise RuntimeError("linalg.vander: the input must have at least one element along its last axis")
+    count = x.shape[-1] if N is None else N
+    if count < 2:
+        raise RuntimeError("N must be greater than 1.")
+    x = x if x.is_floating_point() else x.long()
+    x = x.reshape(1) if x.dim() == 0 else x
+    ones = x.unsqueeze(-1).expand(*x.shape, count - 1)
+    return _taper.cat([x.new_ones(*x.shape, 1), ones.cumprod(-1)], -1)
 
 
 def solve(A, B, *, left=True):
@@ -63,7 +161,24 @@ pinverse = pinv
 
 
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
+    if any(isinstance(one, _taper.Tensor) for one in (tol, atol, rtol)):
+        return _rank_by_each(A, hermitian, tol if atol is None else atol, rtol)
     return _taper.linalg_matrix_rank(A, tol if atol is None else atol, rtol, hermitian)
+
+
+def _rank_by_each(A, hermitian, atol, rtol):
+    """The ranks with a tolerance for each matrix."""
+    values = eigvalsh(A).abs() if hermitian else svdvals(A)
+    if values.shape[-1] == 0:
+        return A.new_zeros(A.shape[:-2], dtype=dict(_taper._dtypes)["int64"])
+    if rtol is None:
+        given = atol is not None and bool((atol > 0).any())
+        rtol = 0.0 if given else max(A.shape[-2:]) * A.dtype._limits()[2]
+    column = lambda one: one.unsqueeze(-1) if isinstance(one, _taper.Tensor) else one
+    bound = values.amax(-1, True) * column(rtol)
+    if atol is not None:
+        bound = bound.maximum(column(atol) + bound * 0)
+    return (values > bound).sum(-1)
 
 
 def cond(A, p=None):

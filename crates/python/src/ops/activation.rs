@@ -23,10 +23,20 @@ methods! {
     celu(x, alpha: f64 = 1.0) "CeluBackward0" => Ok(x.celu(alpha));
     leaky_relu(x, negative_slope: f64 = 0.01) "LeakyReluBackward0" => Ok(x.leaky_relu(negative_slope));
     hardtanh(x, min_val: f64 = -1.0, max_val: f64 = 1.0) "HardtanhBackward0" => {
+        if min_val > max_val {
+            let message = "min_val cannot be greater than max_val";
+            return Err(crate::errors::keep("hardtanh", crate::errors::wrong_value(message)));
+        }
         Ok(x.hardtanh(min_val, max_val))
     };
     hardshrink(x, lambd: f64 = 0.5) "HardshrinkBackward0" => Ok(x.hardshrink(lambd));
-    softshrink(x, lambd: f64 = 0.5) "SoftshrinkBackward0" => Ok(x.softshrink(lambd));
+    softshrink(x, lambd: f64 = 0.5) "SoftshrinkBackward0" => {
+        if lambd < 0.0 {
+            let message = format!("lambda must be greater or equal to 0, but found to be {lambd}.");
+            return Err(taper::Error::invalid("softshrink", message));
+        }
+        Ok(x.softshrink(lambd))
+    };
     threshold(x, threshold: f64, value: f64) "ThresholdBackward0" => Ok(x.threshold(threshold, value));
     glu(x, dim: isize = -1) "GluBackward0" => x.glu(dim);
     prelu(x, weight: Value) "PreluKernelBackward0" => x.prelu(&weight.0);

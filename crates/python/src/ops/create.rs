@@ -98,6 +98,8 @@ fn _linspace(
 ) -> PyResult<PyTensor> {
     let (dtype, device) = target(dtype, taper::default_dtype(), device)?;
     let within = if dtype.is_float() { dtype } else { DType::F64 };
+    // The bounds of whole numbers are whole.
+    let (start, end) = if dtype.is_float() { (start, end) } else { (start.trunc(), end.trunc()) };
     let made = made(py, "", move || {
         match base {
             Some(base) => Tensor::logspace(start, end, steps, base, (within, &device)),
@@ -247,6 +249,14 @@ fn _window(
             ("blackman", _) => Tensor::blackman_window(length, periodic, options),
             ("hamming", &[alpha, beta]) => Tensor::hamming_window(length, periodic, alpha, beta, options),
             ("kaiser", &[beta]) => Tensor::kaiser_window(length, periodic, beta, options),
+            ("cosine", _) => Tensor::cosine_window(length, periodic, options),
+            ("nuttall", _) => Tensor::nuttall_window(length, periodic, options),
+            ("gaussian", &[std]) => Tensor::gaussian_window(length, periodic, std, options),
+            ("exponential", &[tau]) => Tensor::exponential_window(length, periodic, None, tau, options),
+            ("exponential", &[tau, center]) => {
+                Tensor::exponential_window(length, periodic, Some(center), tau, options)
+            }
+            ("general_cosine", factors) => Tensor::general_cosine_window(length, periodic, factors, options),
             _ => Err(taper::Error::invalid("window", format!("no window function {name}"))),
         }
     })

@@ -36,6 +36,9 @@ fn source(x: &Tensor, value: &Operand) -> taper::Result<Tensor> {
 methods! {
     gather(x, dim: isize, index: Value, sparse_grad: bool = false) "GatherBackward0" => {
         let _ = sparse_grad;
+        if index.0.numel() == 0 {
+            return x.flatten_all().narrow(0, 0, 0)?.reshape(index.0.dims());
+        }
         x.gather(dim, &index.0)
     };
     take(x, index: Value) "TakeBackward0" => x.take(&index.0);
@@ -75,6 +78,22 @@ methods! {
         let source = if alpha.0.as_f64() == 1.0 { source.0 } else { source.0.mul_scalar(alpha.0) };
         x.index_add(dim, &index.0, &source)
     };
+    index_reduce(x, dim: isize, index: Value, source: Value, reduce: String, include_self: bool = true)
+        "IndexReduceBackward0" => {
+        x.index_reduce(dim, &index.0, &source.0, reduction(&reduce)?, include_self)
+    };
+    _slice_scatter(x, src: Value, dim: isize, start: usize, end: usize, step: usize) "SliceScatterBackward0" => {
+        x.slice_scatter(&src.0, dim, start..end, step)
+    };
+    nonzero_static(x, size: usize, fill_value: i64 = -1) "" => x.nonzero_static(size, fill_value);
+    _reduced_segments(x, reduce: String, lengths: Vec<usize>, axis: isize) "SegmentReduceBackward0" => {
+        let reduce = match reduce.as_str() {
+            "max" => "amax",
+            "min" => "amin",
+            other => other,
+        };
+        x.segment_reduce(reduction(reduce)?, &lengths, axis)
+    };
     index_copy(x, dim: isize, index: Value, source: Value) "IndexCopyBackward0" => {
         x.index_copy(dim, &index.0, &source.0)
     };
@@ -89,7 +108,11 @@ methods! {
         "DiagonalScatterBackward0" => x.diagonal_scatter(&src.0, offset, dim1, dim2);
     argwhere(x) "" => x.nonzero();
     _one_hot(x, num_classes: Option<usize>) "" => x.one_hot(num_classes);
-    bucketize(x, boundaries: Value, right: bool = false) "" => x.bucketize(&boundaries.0, right);
+    bucketize(x, boundaries: Value, out_int32: bool = false, right: bool = false) "" => {
+        let [x, boundaries] = all([&Operand::Tensor(x), &Operand::Tensor(boundaries.0)], |dtype| dtype)?;
+        let places = x.bucketize(&boundaries, right)?;
+        if out_int32 { places.to_dtype(taper::DType::I32) } else { Ok(places) }
+    };
 }
 
 #[pymethods]

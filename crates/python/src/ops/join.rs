@@ -5,7 +5,7 @@ use taper::{Result, Tensor};
 
 use crate::{
     args::{built, values},
-    errors::wrong_value,
+    errors::{runtime, wrong_value},
     tensor::{PyTensor, made},
 };
 
@@ -47,7 +47,9 @@ fn _stack_by(py: Python<'_>, how: &str, tensors: &Bound<'_, PyAny>) -> PyResult<
 fn joinable(tensors: &Bound<'_, PyAny>, op: &str) -> PyResult<Vec<Tensor>> {
     let tensors = values(tensors)?;
     let Some(first) = tensors.first() else {
-        return Err(wrong_value(format!("{op}(): expected a non-empty list of Tensors")));
+        let message = format!("{op}(): expected a non-empty list of Tensors");
+        let by_rows = matches!(op, "hstack" | "vstack" | "dstack" | "column_stack");
+        return Err(if by_rows { runtime(message) } else { wrong_value(message) });
     };
     let dtype = tensors.iter().fold(first.dtype(), |dtype, tensor| dtype.promote(tensor.dtype()));
     tensors.iter().map(|tensor| built(tensor.to_dtype(dtype))).collect()

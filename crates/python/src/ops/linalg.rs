@@ -63,6 +63,22 @@ functions! { add_functions:
         "LinalgSolveTriangularBackward0" => linalg::solve_triangular(&a.0, &b.0, upper, left, unitriangular);
     linalg_inv(a: Value) "LinalgInvExBackward0" => linalg::inv(&a.0);
     linalg_svdvals(a: Value) "LinalgSvdBackward0" => linalg::svdvals(&a.0);
+    linalg_lu_solve(lu: Value, pivots: Value, b: Value, left: bool = true, adjoint: bool = false)
+        "LinalgLuSolveBackward0" => {
+        let (p, l, u) = unpacked(&lu.0, &pivots.0)?;
+        linalg::lu_solve(&p, &l, &u, &b.0, left, adjoint)
+    };
+    linalg_householder_product(a: Value, tau: Value) "LinalgHouseholderProductBackward0" => {
+        linalg::householder_product(&a.0, &tau.0)
+    };
+    linalg_ormqr(a: Value, tau: Value, c: Value, left: bool = true, transpose: bool = false)
+        "OrmqrBackward0" => linalg::ormqr(&a.0, &tau.0, &c.0, left, transpose);
+    linalg_ldl_solve(ld: Value, pivots: Value, b: Value) "" => linalg::ldl_solve(&ld.0, &pivots.0, &b.0);
+    linalg_tensorsolve(a: Value, b: Value, dims: Option<Vec<isize>> = None) "ViewBackward0" => match dims {
+        Some(dims) => linalg::tensorsolve_axes(&a.0, &b.0, dims),
+        None => linalg::tensorsolve(&a.0, &b.0),
+    };
+    linalg_matrix_sqrth(a: Value) "LinalgMatrixSqrthBackward0" => linalg::matrix_sqrth(&a.0);
     linalg_tensorinv(a: Value, ind: usize = 2) "ViewBackward0" => linalg::tensorinv(&a.0, ind);
     fftfreq(n: usize, d: f64 = 1.0) "" => fft::fftfreq(n, d, &taper::cpu());
     rfftfreq(n: usize, d: f64 = 1.0) "" => fft::rfftfreq(n, d, &taper::cpu());
@@ -89,6 +105,76 @@ fn scale(norm: &str) -> Result<Norm> {
     }
 }
 
+/// The factors P, L and U of the compact form, whose pivots count from 1.
+fn unpacked(lu: &Tensor, pivots: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let rank = lu.rank();
+    if rank < 2 || pivots.rank() + 1 != rank {
+        return Err(taper::Error::invalid("lu_unpack", "give factors of a matrix and a pivot for each row"));
+    }
+    let (rows, columns) = (lu.dims()[rank - 2], lu.dims()[rank - 1]);
+    let least = rows.min(columns);
+    let swaps = pivots.to_dtype(taper::DType::I64)?.flatten_all().to_vec::<i64>()?;
+    let mut order = Vec::with_capacity(swaps.len() / least.max(1) * rows);
+    for swaps in swaps.chunks_exact(least.max(1)) {
+        let mut rows: Vec<i64> = (0..rows as i64).collect();
+        for (row, &swap) in swaps.iter().enumerate() {
+            let other = usize::try_from(swap - 1).ok().filter(|&other| other < rows.len());
+            let Some(other) = other else {
+                return Err(taper::Error::invalid("lu_unpack", format!("the pivot {swap}")));
+            };
+            rows.swap(row, other);
+        }
+        order.extend(rows);
+    }
+    let batch = &lu.dims()[..rank - 2];
+    let count: usize = batch.iter().product();
+    if least == 0 {
+        order = (0..count).flat_map(|_| 0..rows as i64).collect();
+    }
+    let sizes = [batch, &[rows]].concat();
+    let order = Tensor::from_vec(order, sizes, &lu.device())?;
+    let p = order.one_hot(Some(rows))?.to_dtype(lu.dtype())?.transpose(-2, -1)?;
+    let l = lu.narrow(rank - 1, 0, least)?.tril(-1)?;
+    let ones = Tensor::eye(rows.max(least), (lu.dtype(), &lu.device()))?;
+    let ones = ones.narrow(0, 0, rows)?.narrow(1, 0, least)?;
+    let u = lu.narrow(rank - 2, 0, least)?.triu(0)?;
+    Ok((p, l.add(&ones)?, u))
+}
+
+/// The compact form of the factors: L below the diagonal of U, and the pivots, which count from 1.
+fn packed(p: &Tensor, l: &Tensor, u: &Tensor) -> Result<Vec<Tensor>> {
+    let rank = l.rank();
+    let (rows, columns) = (l.dims()[rank - 2], u.dims()[rank - 1]);
+    let least = rows.min(columns);
+    let mut wide = l.tril(-1)?;
+    if columns > least {
+        let missing = [&l.dims()[..rank - 1], &[columns - least]].concat();
+        wide = Tensor::concat(&[&wide, &Tensor::zeros(missing, (l.dtype(), &l.device()))?], -1)?;
+    }
+    let mut upper = u.clone();
+    if rows > least {
+        let missing = [&u.dims()[..rank - 2], &[rows - least, columns]].concat();
+        upper = Tensor::concat(&[&upper, &Tensor::zeros(missing, (u.dtype(), &u.device()))?], -2)?;
+    }
+    // The row of the input that each row of the product L·U came from.
+    let batch: usize = l.dims()[..rank - 2].iter().product();
+    let mut pivots: Vec<i32> = Vec::with_capacity(batch * least);
+    if batch * rows > 0 {
+        let from = p.transpose(-2, -1)?.argmax_axis(-1, false)?;
+        let from = from.to_dtype(taper::DType::I64)?.flatten_all().to_vec::<i64>()?;
+        for wanted in from.chunks_exact(rows) {
+            let mut order: Vec<i64> = (0..rows as i64).collect();
+            for (row, wanted) in wanted.iter().enumerate().take(least) {
+                let at = order.iter().position(|other| other == wanted).unwrap_or(row);
+                order.swap(row, at);
+                pivots.push(at as i32 + 1);
+            }
+        }
+    }
+    let sizes = [&l.dims()[..rank - 2], &[least]].concat();
+    Ok(vec![wide.add(&upper)?, Tensor::from_vec(pivots, sizes, &l.device())?])
+}
+
 /// A factorization by its name: its factors in PyTorch's order.
 #[pyfunction]
 #[pyo3(signature = (name, a, full = true))]
@@ -110,10 +196,47 @@ fn linalg_factors(py: Python<'_>, name: &str, a: Value, full: bool) -> PyResult<
         "slogdet" => {
             ("LinalgSlogdetBackward0", run(py, move || linalg::slogdet(&a).map(|(s, l)| vec![s, l]))?)
         }
+        "lu_factor" => {
+            let factors = run(py, move || {
+                let (p, l, u) = linalg::lu(&a)?;
+                packed(&p, &l, &u)
+            })?;
+            ("LinalgLuFactorExBackward0", factors)
+        }
+        "geqrf" => ("GeqrfBackward0", run(py, move || linalg::geqrf(&a).map(|(a, tau)| vec![a, tau]))?),
+        "ldl" => ("", run(py, move || linalg::ldl_factor(&a).map(|(ld, pivots)| vec![ld, pivots]))?),
+        "polar" => {
+            let factors = run(py, move || linalg::polar(&a, full).map(|(u, p)| vec![u, p]))?;
+            ("LinalgPolarBackward0", factors)
+        }
         "lu" => ("LinalgLuBackward0", run(py, move || linalg::lu(&a).map(|(p, l, u)| vec![p, l, u]))?),
         _ => return Err(wrong_value(format!("no factorization {name}"))),
     };
     Ok(factors.into_iter().map(|factor| PyTensor::new(factor, grad)).collect())
+}
+
+/// P, L and U of the compact form.
+#[pyfunction]
+fn linalg_lu_unpack(py: Python<'_>, lu: Value, pivots: Value) -> PyResult<Vec<PyTensor>> {
+    let (p, l, u) = run(py, move || unpacked(&lu.0, &pivots.0))?;
+    Ok(vec![PyTensor::plain(p), PyTensor::new(l, "LuUnpackBackward0"), PyTensor::new(u, "LuUnpackBackward0")])
+}
+
+/// The `q` greatest singular values and their vectors, by random products.
+#[pyfunction]
+fn linalg_lowrank(
+    py: Python<'_>,
+    a: Value,
+    q: usize,
+    iterations: usize,
+    center: Option<bool>,
+) -> PyResult<Vec<PyTensor>> {
+    let rng = super::random::PyGenerator::of(None, &a.0.device());
+    let (u, s, v) = run(py, move || match center {
+        Some(center) => linalg::pca_lowrank(&a.0, q, center, iterations, &rng),
+        None => linalg::svd_lowrank(&a.0, q, iterations, &rng),
+    })?;
+    Ok([u, s, v].into_iter().map(|factor| PyTensor::new(factor, "SvdLowrankBackward0")).collect())
 }
 
 /// Least squares: solution, residuals, rank, singular values.
@@ -137,5 +260,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_functions(module)?;
     module.add_function(wrap_pyfunction!(linalg_factors, module)?)?;
     module.add_function(wrap_pyfunction!(linalg_lstsq, module)?)?;
+    module.add_function(wrap_pyfunction!(linalg_lu_unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(linalg_lowrank, module)?)?;
     module.add_function(wrap_pyfunction!(linalg_multi_dot, module)?)
 }

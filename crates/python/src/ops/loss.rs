@@ -4,8 +4,9 @@ use taper::{
     Result, Tensor,
     nn::{
         BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
-        HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiMarginLoss,
-        NllLoss, PoissonNllLoss, Reduction, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
+        HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
+        MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PoissonNllLoss, Reduction, SmoothL1Loss,
+        SoftMarginLoss, TripletMarginLoss,
     },
 };
 
@@ -21,7 +22,10 @@ fn reduction(name: &str) -> Result<Reduction> {
         "mean" => Ok(Reduction::Mean),
         "sum" => Ok(Reduction::Sum),
         "none" => Ok(Reduction::None),
-        _ => Err(taper::Error::invalid("loss", format!("{name} is not a valid value for reduction"))),
+        _ => {
+            let wrong = crate::errors::wrong_value(format!("{name} is not a valid value for reduction"));
+            Err(crate::errors::keep("loss", wrong))
+        }
     }
 }
 
@@ -54,6 +58,10 @@ functions! { register:
     };
     cross_entropy(input: Value, target: Value, weight: Option<Value> = None, ignore_index: i64 = -100,
         reduction: String = "mean".into(), label_smoothing: f64 = 0.0) "NllLossBackward0" => {
+        if target.0.dtype().is_float() && ignore_index >= 0 {
+            let message = "ignore_index cannot be specified when target contains probabilities";
+            return Err(taper::Error::invalid("cross_entropy", message));
+        }
         let ignore_index = (!target.0.dtype().is_float()).then_some(ignore_index);
         let loss = CrossEntropyLoss {
             reduction: self::reduction(&reduction)?,
@@ -110,6 +118,10 @@ functions! { register:
     };
     triplet_margin_loss(anchor: Value, positive: Value, negative: Value, margin: f64 = 1.0, p: f64 = 2.0,
         eps: f64 = 1e-6, swap: bool = false, reduction: String = "mean".into()) "MeanBackward0" => {
+        if margin <= 0.0 {
+            let message = format!("margin must be greater than 0, got {margin}");
+            return Err(crate::errors::keep("triplet_margin_loss", crate::errors::wrong_value(message)));
+        }
         let loss = TripletMarginLoss { margin, p, eps, swap, reduction: self::reduction(&reduction)? };
         loss.forward(&anchor.0, &positive.0, &negative.0)
     };
@@ -125,8 +137,21 @@ functions! { register:
     multi_margin_loss(input: Value, target: Value, p: u32 = 1, margin: f64 = 1.0, weight: Option<Value> = None,
         reduction: String = "mean".into()) "MultiMarginLossBackward0" => {
         let reduction = self::reduction(&reduction)?;
+        if p != 1 && p != 2 {
+            let wrong = crate::errors::wrong_value("only p == 1 and p == 2 supported");
+            return Err(crate::errors::keep("multi_margin_loss", wrong));
+        }
         let loss = MultiMarginLoss { p, margin, weight: optional(weight), reduction };
         loss.forward(&input.0, &classes(&target.0)?)
+    };
+    multilabel_margin_loss(input: Value, target: Value, reduction: String = "mean".into())
+        "MultilabelMarginLossBackward0" => {
+        MultiLabelMarginLoss { reduction: self::reduction(&reduction)? }.forward(&input.0, &classes(&target.0)?)
+    };
+    multilabel_soft_margin_loss(input: Value, target: Value, weight: Option<Value> = None,
+        reduction: String = "mean".into()) "MeanBackward0" => {
+        let reduction = self::reduction(&reduction)?;
+        MultiLabelSoftMarginLoss { weight: optional(weight), reduction }.forward(&input.0, &target.0)
     };
     ctc_loss(log_probs: Value, targets: Value, input_lengths: Vec<usize>, target_lengths: Vec<usize>,
         blank: usize = 0, reduction: String = "mean".into(), zero_infinity: bool = false) "CtcLossBackward0" => {

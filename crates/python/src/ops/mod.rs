@@ -16,6 +16,7 @@ mod product;
 mod random;
 mod reduce;
 mod select;
+mod special;
 
 pub(crate) use random::PyGenerator;
 
@@ -47,6 +48,7 @@ macro_rules! functions {
     ($register:ident: $($name:ident($($arg:ident: $ty:ty $(= $default:expr)?),*) $grad:literal => $body:expr;)*) => {
         $(
             #[pyo3::pyfunction]
+            #[allow(clippy::too_many_arguments)] // those of PyTorch
             #[pyo3(signature = ($($arg $(= $default)?),*))]
             #[allow(clippy::too_many_arguments)] // those of PyTorch
             fn $name(py: pyo3::Python<'_>, $($arg: $ty),*) -> pyo3::PyResult<$crate::tensor::PyTensor> {
@@ -73,5 +75,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     nn::register(module)?;
     pool::register(module)?;
     product::register(module)?;
-    random::register(module)
+    random::register(module)?;
+    special::register(module)
 }

@@ -156,6 +156,10 @@ impl PyTensor {
                 "movedim: Invalid source or destination dims: source and destination must have the same number of elements",
             ));
         }
+        let repeated = |dims: &[usize]| dims.iter().enumerate().any(|(k, dim)| dims[..k].contains(dim));
+        if repeated(&from) || repeated(&to) {
+            return Err(runtime("movedim: repeated dim in `source` or `destination`"));
+        }
         let mut others = (0..rank).filter(|axis| !from.contains(axis));
         let order = (0..rank)
             .filter_map(|at| match to.iter().position(|&axis| axis == at) {
@@ -259,10 +263,37 @@ impl PyTensor {
         self.view_by(Recipe::Expand(dims), "ExpandBackward0")
     }
 
-    fn narrow(&self, dim: isize, start: isize, length: usize) -> PyResult<PyTensor> {
+    fn narrow(
+        &self,
+        py: Python<'_>,
+        dim: isize,
+        start: &Bound<'_, PyAny>,
+        length: isize,
+    ) -> PyResult<PyTensor> {
         let x = self.read()?;
+        if x.rank() == 0 {
+            return Err(runtime("narrow() cannot be applied to a 0-dim tensor."));
+        }
+        let Ok(length) = usize::try_from(length) else {
+            return Err(runtime("narrow(): length must be non-negative."));
+        };
+        let start = match start.cast::<PyTensor>() {
+            Ok(tensor) => {
+                let value = tensor.get().read()?;
+                if value.rank() > 0 || !value.dtype().is_int() {
+                    return Err(runtime("start must be an 0-dim integral Tensor."));
+                }
+                tensor.get().scalar(py)?.as_i64() as isize
+            }
+            Err(_) => start.extract::<isize>()?,
+        };
         let at = axis(dim, x.rank(), 0)?;
         let size = x.dims()[at];
+        if !(-(size as isize)..=size as isize).contains(&start) {
+            return Err(crate::errors::index(format!(
+                "Dimension out of range (expected to be in range of [-{size}, {size}], but got {start})"
+            )));
+        }
         let first = if start < 0 { start + size as isize } else { start };
         if first < 0 || first as usize + length > size {
             return Err(runtime(format!(
@@ -284,7 +315,7 @@ impl PyTensor {
         let x = self.read()?;
         let at = axis(dim, x.rank(), 0)?;
         if x.rank() == 0 {
-            return Err(runtime("Dimension specified as 0 but tensor has no dimensions"));
+            return Err(crate::errors::index("Dimension specified as 0 but tensor has no dimensions"));
         }
         (0..x.dims()[at]).map(|place| self.part(at, Part::At(place), "UnbindBackward0")).collect()
     }
@@ -351,6 +382,19 @@ impl PyTensor {
 
     fn unfold(&self, dimension: isize, size: usize, step: usize) -> PyResult<PyTensor> {
         let rank = self.read()?.rank();
+        if rank == 0 {
+            axis(dimension, rank, 0)?;
+            if size > 1 || step == 0 {
+                return Err(runtime(format!(
+                    "maximum size for tensor at dimension 0 is 1 but size is {size}"
+                )));
+            }
+            return self.unsqueeze(0)?.part(
+                0,
+                Part::Slice { start: 0, len: size, step: 1 },
+                "SliceBackward0",
+            );
+        }
         self.view_by(Recipe::Unfold(axis(dimension, rank, 0)?, size, step), "UnfoldBackward0")
     }
 
@@ -384,9 +428,8 @@ impl PyTensor {
         made(py, "RepeatBackward0", move || x.tile(counts))
     }
 
-    #[pyo3(signature = (*dims))]
-    fn flip(&self, py: Python<'_>, dims: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        let (x, dims) = (self.read()?, Ints::of(dims)?.0);
+    fn _flip(&self, py: Python<'_>, dims: Vec<isize>) -> PyResult<PyTensor> {
+        let x = self.read()?;
         made(py, "FlipBackward0", move || x.flip(dims))
     }
 
@@ -399,14 +442,17 @@ impl PyTensor {
         })
     }
 
-    #[pyo3(signature = (repeats, dim = None))]
+    #[pyo3(signature = (repeats, dim = None, output_size = None))]
     fn repeat_interleave(
         &self,
         py: Python<'_>,
         repeats: crate::args::Operand,
         dim: Option<isize>,
+        output_size: Option<usize>,
     ) -> PyResult<PyTensor> {
         let x = self.read()?;
+        // The size is known from the numbers, which are read anyway.
+        let _ = output_size;
         made(py, "IndexSelectBackward0", move || {
             let (x, dim) = dim.map_or_else(|| (x.flatten_all(), 0), |dim| (x.clone(), dim));
             match repeats {
@@ -451,7 +497,13 @@ fn lengths(size: usize, each: usize) -> Vec<usize> {
 }
 
 methods! {
-    rot90(x, k: i32 = 1, dims: Vec<isize> = vec![0, 1]) "Rot90Backward0" => x.rot90(k, dims);
+    rot90(x, k: i32 = 1, dims: Vec<isize> = vec![0, 1]) "Rot90Backward0" => {
+        if x.rank() < 2 {
+            let message = format!("expected total dims >= 2, but got total dims = {}", x.rank());
+            return Err(taper::Error::invalid("rot90", message));
+        }
+        x.rot90(k, dims)
+    };
     tril(x, diagonal: i32 = 0) "TrilBackward0" => x.tril(diagonal);
     triu(x, diagonal: i32 = 0) "TriuBackward0" => x.triu(diagonal);
     diag(x, diagonal: isize = 0) "DiagBackward0" => x.diag(diagonal);

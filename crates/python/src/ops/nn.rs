@@ -5,7 +5,8 @@ use taper::{
     Tensor,
     nn::functional::{
         self as f, AttentionOptions, BagMode, BagOptions, ConvOptions, ConvPadding, ConvTransposeOptions,
-        FoldOptions, InterpolateMode, InterpolateOptions, PadMode, Resize,
+        FoldOptions, GridMode, GridPadding, GridSampleOptions, InterpolateMode, InterpolateOptions, PadMode,
+        Resize,
     },
 };
 
@@ -81,6 +82,31 @@ functions! { add_functions:
     };
     cdist(x1: Value, x2: Value, p: f64 = 2.0) "CdistBackward0" => f::cdist(&x1.0, &x2.0, p);
     pdist(input: Value, p: f64 = 2.0) "PdistBackward0" => f::pdist(&input.0, p);
+    channel_shuffle(input: Value, groups: usize) "NativeChannelShuffleBackward0" => {
+        f::channel_shuffle(&input.0, groups)
+    };
+    affine_grid(theta: Value, size: Vec<usize>, align_corners: Option<bool> = None)
+        "AffineGridGeneratorBackward0" => f::affine_grid(&theta.0, size, align_corners.unwrap_or(false));
+    grid_sample(input: Value, grid: Value, mode: String = "bilinear".into(),
+        padding_mode: String = "zeros".into(), align_corners: Option<bool> = None) "GridSamplerBackward0" => {
+        let wrong = |text: String| taper::Error::invalid("grid_sample", text);
+        let options = GridSampleOptions {
+            mode: match mode.as_str() {
+                "bilinear" => GridMode::Bilinear,
+                "nearest" => GridMode::Nearest,
+                "bicubic" => GridMode::Bicubic,
+                _ => return Err(wrong(format!("no mode {mode}"))),
+            },
+            padding: match padding_mode.as_str() {
+                "zeros" => GridPadding::Zeros,
+                "border" => GridPadding::Border,
+                "reflection" => GridPadding::Reflection,
+                _ => return Err(wrong(format!("no padding {padding_mode}"))),
+            },
+            align_corners: align_corners.unwrap_or(false),
+        };
+        f::grid_sample(&input.0, &grid.0, options)
+    };
     pixel_shuffle(input: Value, upscale_factor: usize) "PixelShuffleBackward0" => {
         f::pixel_shuffle(&input.0, upscale_factor)
     };
@@ -292,6 +318,9 @@ fn _dropout(
 ) -> PyResult<PyTensor> {
     if !(0.0..=1.0).contains(&p) {
         return Err(wrong_value(format!("dropout probability has to be between 0 and 1, but got {p}")));
+    }
+    if !training || (p == 0.0 && name.starts_with("feature")) {
+        return made(py, "", move || Ok(input.0));
     }
     let (input, name) = (input.0, name.to_string());
     let rng = PyGenerator::of(generator, &input.device());

@@ -75,34 +75,52 @@ macro_rules! binary {
     } };
 }
 
-binary! {
-    mul same "MulBackward0" => Tensor::mul;
-    floor_divide same "FloorDivideBackward0" => Tensor::floor_divide;
-    remainder same "RemainderBackward0" => Tensor::remainder;
-    fmod same "FmodBackward0" => |a, b| a.fmod(b);
+/// Methods of another tensor, for which PyTorch takes no number.
+macro_rules! of_tensors {
+    ($($name:ident $kind:ident $grad:literal => $f:expr;)*) => { methods! {
+        $($name(x, other: Value) $grad => {
+            let [a, b] = all([&Operand::Tensor(x), &Operand::Tensor(other.0)], $kind)?;
+            let f: fn(&Tensor, &Tensor) -> Result<Tensor> = $f;
+            f(&a, &b)
+        };)*
+    } };
+}
+
+of_tensors! {
+    ldexp float "MulBackward0" => |a, b| a.ldexp(b);
     maximum same "MaximumBackward0" => Tensor::maximum;
     minimum same "MinimumBackward0" => Tensor::minimum;
     fmax same "FmaxBackward0" => |a, b| a.fmax(b);
     fmin same "FminBackward0" => |a, b| a.fmin(b);
     atan2 float "Atan2Backward0" => Tensor::atan2;
     hypot same "HypotBackward0" => |a, b| a.hypot(b);
-    copysign float "CopysignBackward0" => |a, b| a.copysign(b);
     logaddexp same "LogaddexpBackward0" => |a, b| a.logaddexp(b);
     logaddexp2 same "Logaddexp2Backward0" => |a, b| a.logaddexp2(b);
-    xlogy float "XlogyBackward0" => |a, b| a.xlogy(b);
-    ldexp float "MulBackward0" => |a, b| a.ldexp(b);
     heaviside same "" => |a, b| a.heaviside(b);
-    nextafter same "" => Tensor::nextafter;
+    nextafter same "NextafterBackward0" => |a, b| {
+        // The gradient is that of the first operand.
+        let nothing = a.isfinite().where_cond(&a.sub(&a.detach())?, &a.zeros_like())?;
+        a.nextafter(b)?.add(&nothing)
+    };
     gcd same "" => |a, b| a.gcd(b);
     lcm same "" => |a, b| a.lcm(b);
+    logical_and same "" => |a, b| a.logical_and(b);
+    logical_or same "" => |a, b| a.logical_or(b);
+    logical_xor same "" => |a, b| a.logical_xor(b);
+}
+
+binary! {
+    mul same "MulBackward0" => Tensor::mul;
+    floor_divide same "FloorDivideBackward0" => Tensor::floor_divide;
+    remainder same "RemainderBackward0" => Tensor::remainder;
+    fmod same "FmodBackward0" => |a, b| a.fmod(b);
+    copysign float "CopysignBackward0" => |a, b| a.copysign(b);
+    xlogy float "XlogyBackward0" => |a, b| a.xlogy(b);
     bitwise_and same "" => Tensor::bitwise_and;
     bitwise_or same "" => Tensor::bitwise_or;
     bitwise_xor same "" => Tensor::bitwise_xor;
     bitwise_left_shift same "" => |a, b| a.bitwise_left_shift(b);
     bitwise_right_shift same "" => |a, b| a.bitwise_right_shift(b);
-    logical_and same "" => |a, b| a.logical_and(b);
-    logical_or same "" => |a, b| a.logical_or(b);
-    logical_xor same "" => |a, b| a.logical_xor(b);
     eq same "" => Tensor::eq;
     ne same "" => Tensor::ne;
     lt same "" => Tensor::lt;
@@ -171,10 +189,10 @@ methods! {
         no_bools(&a, &b)?;
         a.sub(&scaled(b, alpha.0))
     };
-    rsub(x, other: Operand) "RsubBackward1" => {
+    rsub(x, other: Operand, alpha: Plain = Plain(Scalar::Int(1))) "RsubBackward1" => {
         let [a, b] = all([&Operand::Tensor(x), &other], same)?;
         no_bools(&a, &b)?;
-        b.sub(&a)
+        b.sub(&scaled(a, alpha.0))
     };
     _rdiv(x, other: Operand) "MulBackward0" => {
         let [a, b] = all([&Operand::Tensor(x), &other], float)?;
@@ -218,7 +236,15 @@ methods! {
     round(x, decimals: i32 = 0) "RoundBackward0" => {
         Ok(if decimals == 0 { x.round() } else { x.round_to(decimals) })
     };
-    logit(x, eps: Option<f64> = None) "LogitBackward0" => Ok(x.logit(eps));
+    logit(x, eps: Option<f64> = None) "LogitBackward0" => match eps {
+        // The bounds have changed places: PyTorch looks at the lower one first.
+        Some(eps) if eps > 0.5 => {
+            let x = x.to_dtype(float(x.dtype()))?;
+            let held = x.lt_scalar(eps).where_cond(&x.full_like(eps), &x.full_like(1.0 - eps))?;
+            Ok(x.isnan().where_cond(&x, &held)?.logit(None))
+        }
+        _ => Ok(x.logit(eps)),
+    };
     polygamma(x, n: u8) "PolygammaBackward0" => Ok(x.polygamma(n));
     mvlgamma(x, p: u32) "MvlgammaBackward0" => x.mvlgamma(p);
     nan_to_num(x, nan: Option<f64> = None, posinf: Option<f64> = None, neginf: Option<f64> = None)
@@ -237,9 +263,27 @@ methods! {
         x.addcdiv(&tensor1.0, &tensor2.0, value.0)
     };
     isclose(x, other: Value, rtol: f64 = 1e-5, atol: f64 = 1e-8, equal_nan: bool = false) "" => {
+        if rtol < 0.0 || atol < 0.0 {
+            let name = if rtol < 0.0 { "rtol" } else { "atol" };
+            let message = format!("{name} must be greater than or equal to zero");
+            return Err(taper::Error::invalid("isclose", message));
+        }
+        if x.dtype() != other.0.dtype() {
+            let message = format!("{} did not match {}", x.dtype(), other.0.dtype());
+            return Err(taper::Error::invalid("isclose", message));
+        }
         x.isclose(&other.0, rtol, atol, equal_nan)
     };
     masked_fill(x, mask: Value, value: Operand) "MaskedFillBackward0" => {
+        if let Operand::Tensor(tensor) = &value
+            && tensor.rank() > 0
+        {
+            let message = format!(
+                "only supports a 0-dimensional value tensor, but got tensor with {} dimension",
+                tensor.rank()
+            );
+            return Err(taper::Error::invalid("masked_fill", message));
+        }
         let [value] = all([&value], |_| x.dtype())?;
         mask.0.where_cond(&value.to(&x.device())?, &x)
     };
@@ -343,6 +387,9 @@ impl PyTensor {
         let (x, before, after) = (self.read()?, optional(prepend), optional(append));
         if x.rank() == 0 {
             return Err(wrong_value("diff expects input to be at least one-dimensional"));
+        }
+        if n == 0 {
+            return made(py, "", move || Ok(x));
         }
         made(py, "DiffBackward0", move || {
             let parts: Vec<Tensor> = before.into_iter().chain([x]).chain(after).collect();

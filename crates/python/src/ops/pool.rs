@@ -1,7 +1,7 @@
 //! Pooling along one to three axes.
 
 use pyo3::prelude::*;
-use taper::nn::functional::{self as f, PoolOptions};
+use taper::nn::functional::{self as f, PoolOptions, UnpoolOptions};
 
 use crate::{
     args::{Ints, Value},
@@ -101,8 +101,94 @@ fn _adaptive_pool(py: Python<'_>, kind: &str, input: Value, size: Vec<Option<usi
     })
 }
 
+/// A maximum pooling to a size, with the places of the maxima.
+#[pyfunction]
+fn _adaptive_max_pool(
+    py: Python<'_>,
+    input: Value,
+    size: Vec<Option<usize>>,
+) -> PyResult<(PyTensor, PyTensor)> {
+    let x = input.0;
+    let own = x.dims().iter().skip(x.rank().saturating_sub(size.len()));
+    let sizes: Vec<usize> = size.iter().zip(own).map(|(size, &own)| size.unwrap_or(own)).collect();
+    let (values, places) = run(py, move || match sizes[..] {
+        [a] => f::adaptive_max_pool_with_indices(&x, [a]),
+        [a, b] => f::adaptive_max_pool_with_indices(&x, [a, b]),
+        [a, b, c] => f::adaptive_max_pool_with_indices(&x, [a, b, c]),
+        _ => Err(taper::Error::invalid("adaptive_max_pool", "a pooling along one to three axes")),
+    })?;
+    Ok((PyTensor::new(values, "AdaptiveMaxPoolBackward0"), PyTensor::plain(places)))
+}
+
+/// The elements of a maximum pooling at their places, between zeros.
+#[pyfunction]
+#[pyo3(signature = (d, input, indices, kernel, stride, padding, output_size))]
+#[allow(clippy::too_many_arguments)] // those of PyTorch
+fn _max_unpool(
+    py: Python<'_>,
+    d: usize,
+    input: Value,
+    indices: Value,
+    kernel: Ints,
+    stride: Option<Ints>,
+    padding: Ints,
+    output_size: Option<Vec<usize>>,
+) -> PyResult<PyTensor> {
+    macro_rules! unpooled {
+        ($d:literal, $unpool:ident) => {{
+            let window = kernel.window::<$d>("kernel_size")?;
+            let output_size = match output_size {
+                Some(size) => Some(size[size.len().saturating_sub($d)..].try_into().map_err(|_| {
+                    crate::errors::wrong_value("output_size should have a number for each axis")
+                })?),
+                None => None,
+            };
+            let options = UnpoolOptions {
+                stride: stride.map(|stride| stride.window("stride")).transpose()?,
+                padding: padding.window("padding")?,
+                output_size,
+            };
+            made(py, "MaxUnpoolBackward0", move || f::$unpool(&input.0, &indices.0, window, options))
+        }};
+    }
+    match d {
+        1 => unpooled!(1, max_unpool1d),
+        2 => unpooled!(2, max_unpool2d),
+        3 => unpooled!(3, max_unpool3d),
+        _ => Err(wrong_value(format!("a pooling along {d} axes"))),
+    }
+}
+
+/// A maximum pooling with windows at random places, of which `samples` has one number for each channel and
+/// axis.
+#[pyfunction]
+fn _fractional_max_pool(
+    py: Python<'_>,
+    input: Value,
+    kernel: Ints,
+    size: Vec<usize>,
+    samples: Value,
+) -> PyResult<(PyTensor, PyTensor)> {
+    let (x, samples) = (input.0, samples.0);
+    let (values, places) = match size[..] {
+        [a, b] => {
+            let window = kernel.window::<2>("kernel_size")?;
+            run(py, move || f::fractional_max_pool_with_indices(&x, window, [a, b], &samples))?
+        }
+        [a, b, c] => {
+            let window = kernel.window::<3>("kernel_size")?;
+            run(py, move || f::fractional_max_pool_with_indices(&x, window, [a, b, c], &samples))?
+        }
+        _ => return Err(wrong_value("fractional_max_pool: give two or three sizes")),
+    };
+    Ok((PyTensor::new(values, "FractionalMaxPoolBackward0"), PyTensor::plain(places)))
+}
+
 /// Adds the functions of this file to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_pool, module)?)?;
-    module.add_function(wrap_pyfunction!(_adaptive_pool, module)?)
+    module.add_function(wrap_pyfunction!(_adaptive_pool, module)?)?;
+    module.add_function(wrap_pyfunction!(_adaptive_max_pool, module)?)?;
+    module.add_function(wrap_pyfunction!(_max_unpool, module)?)?;
+    module.add_function(wrap_pyfunction!(_fractional_max_pool, module)?)
 }
