@@ -16,6 +16,6 @@ PROGRAMS = sorted(pathlib.Path(FOLDER).glob("*.py")) if FOLDER else []
 def test_a_program_ends_well(program, tmp_path):
     # A program for several GPUs finds as many on one.
     code, out, errors = ran(tmp_path, str(program.resolve()), timeout=600, TORCH_CUDA_DEVICES="4")
-    assert code == 0, errors
-    assert out.strip() and "Traceback" not in errors
-    assert "False" not in out.split() or "available" in out, out
+    assert code == 0 and "Traceback" not in errors, errors
+    # The last line of some says whether a result was near to the expected one.
+    assert not out.rstrip().endswith("False"), out

@@ -46,10 +46,11 @@ print(sys.argv[1:], loss.item() < first, __name__)
 """
 
 
-def ran(folder, *args, **variables):
+def ran(folder, *args, timeout=120, **variables):
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(taper.__file__).parent.parent), **variables}
     found = subprocess.run(
-        [sys.executable, "-m", "taper", *args], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "taper", *args], cwd=folder, env=environment, capture_output=True, text=True,
+        timeout=timeout,
     )
     return found.returncode, found.stdout, found.stderr
 
