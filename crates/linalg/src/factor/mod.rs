@@ -333,8 +333,8 @@ pub(crate) fn eigh<T: Real>(
 ) -> Outcome {
     check_triangle(&a, upper)?;
     let a = Scaled::of_triangle(a, upper);
-    let found =
-        solvers::SelfAdjointEigen::new(to_faer(&a.view()).as_ref(), side(upper)).map_err(|_| Fault::NotConverged)?;
+    let found = solvers::SelfAdjointEigen::new(to_faer(&a.view()).as_ref(), side(upper))
+        .map_err(|_| Fault::NotConverged)?;
     write(found.S().column_vector().as_mat(), values);
     a.restore(values);
     write(found.U(), vectors);

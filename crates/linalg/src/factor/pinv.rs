@@ -296,8 +296,7 @@ fn through_values<T: Real>(
     write(found.V(), panel::elements(&mut v));
     let values = found.S().column_vector();
     let least = atol.max(rtol * values[0]);
-    let inverted: Array1<T> =
-        values.iter().map(|&s| T::of(if s > least { 1.0 / s } else { 0.0 })).collect();
+    let inverted: Array1<T> = values.iter().map(|&s| T::of(if s > least { 1.0 / s } else { 0.0 })).collect();
     v *= &inverted;
     match q {
         None => T::gemm(Update::Set, v.view(), u.t(), x),
