@@ -35,6 +35,7 @@ pub(crate) trait Real:
     Element
     + Scalar
     + PartialOrd
+    + std::ops::Add<Output = Self>
     + std::ops::Mul<Output = Self>
     + std::ops::Div<Output = Self>
     + std::ops::Sub<Output = Self>
