@@ -3,7 +3,7 @@
 use nn::functional::{AttentionOptions, scaled_dot_product_attention};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
-use crate::{KvCache, config::check_counts};
+use crate::config::check_counts;
 
 /// Which keys a query sees.
 #[derive(Clone, Debug)]
@@ -52,27 +52,17 @@ pub(crate) struct PositionTable {
 }
 
 impl PositionTable {
-    /// The rows for the `length` tokens of a step, which was begun in the cache if there is one: `[1 or N, L]`.
+    /// The rows for `length` positions from `first`, as [`positions`].
     ///
     /// # Errors
     /// More positions than the table has.
     #[track_caller]
-    pub(crate) fn rows(self, cache: Option<&mut KvCache>, length: usize, device: &Device) -> Result<Tensor> {
-        let device = device.clone();
-        let rows = move |first: usize, pads: &[usize]| {
-            if first + length > self.count {
-                let message = format!("{} tokens, of at most {}", first + length, self.count);
-                return Err(Error::invalid(self.model, message));
-            }
-            positions(first, length, self.offset, pads, &device)
-        };
-        match cache {
-            Some(cache) => {
-                let [rows] = cache.by_position(move |cache| Ok([rows(cache.len(), cache.pads())?]))?;
-                Ok(rows)
-            }
-            None => rows(0, &[]),
+    pub(crate) fn rows(self, first: usize, length: usize, pads: &[usize], device: &Device) -> Result<Tensor> {
+        if first + length > self.count {
+            let message = format!("{} tokens, of at most {}", first + length, self.count);
+            return Err(Error::invalid(self.model, message));
         }
+        positions(first, length, self.offset, pads, device)
     }
 }
 

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
 
-pub(crate) use self::{positioned::CachedSteps, undo::Checkpoint};
 use self::{positioned::Noted, texts::Texts, undo::Begun};
+pub(crate) use self::{positioned::RepeatedSteps, undo::Checkpoint};
 use crate::attention::{Masking, attend, causal_mask};
 
 const OP: &str = "KvCache";

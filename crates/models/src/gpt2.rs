@@ -226,7 +226,7 @@ impl LanguageModel for Gpt2 {
             cache.begin(length, dtype, &device)?;
         }
         let table = PositionTable { model: OP, count: self.config.n_positions, offset: 0 };
-        let at = table.rows(cache.as_deref_mut(), length, &device)?;
+        let at = KvCache::position_rows(cache.as_deref_mut(), table, length, &device)?;
         let at = self.transformer.wpe.forward(&at)?;
         let mut x = self.transformer.wte.forward(ids)?.add(&at)?;
         for (k, block) in self.transformer.h.iter().enumerate() {

@@ -226,7 +226,7 @@ impl GptNeoX {
         if let Some(cache) = &mut cache {
             cache.begin(length, x.dtype(), &device)?;
         }
-        let rope = self.rope.step_tables(cache.as_deref_mut(), length, x.dtype(), &device)?;
+        let rope = KvCache::rope_tables(cache.as_deref_mut(), &self.rope, length, x.dtype(), &device)?;
         for (k, layer) in self.gpt_neox.layers.iter().enumerate() {
             x = layer.forward(&x, &self.config, &rope, cache.as_deref_mut().map(|cache| (cache, k)))?;
         }

@@ -5,8 +5,6 @@
 use serde::{Deserialize, Serialize};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
-use crate::KvCache;
-
 /// The `rope_parameters` (before version 5, `rope_scaling`) of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -81,8 +79,8 @@ const KINDS: &[(&str, Kind)] = &[
 /// Cosines and sines for some positions, `[L, E / 2]`, or `[N, 1, L, E / 2]` if each row has its own.
 #[derive(Clone, Debug)]
 pub struct RopeTables {
-    cos: Tensor,
-    sin: Tensor,
+    pub(crate) cos: Tensor,
+    pub(crate) sin: Tensor,
 }
 
 impl Rope {
@@ -261,26 +259,6 @@ impl Rope {
             }
         };
         Ok(RopeTables { cos: table(f64::cos)?, sin: table(f64::sin)? })
-    }
-}
-
-impl Rope {
-    /// [`Rope::tables`] for the `length` tokens of a step, which was begun in the cache if there is one.
-    #[track_caller]
-    pub(crate) fn step_tables(
-        &self,
-        cache: Option<&mut KvCache>,
-        length: usize,
-        dtype: DType,
-        device: &Device,
-    ) -> Result<RopeTables> {
-        let Some(cache) = cache else { return self.tables(0, length, &[], dtype, device) };
-        let (rope, device) = (self.clone(), device.clone());
-        let [cos, sin] = cache.by_position(move |cache| {
-            let RopeTables { cos, sin } = rope.tables(cache.len(), length, cache.pads(), dtype, &device)?;
-            Ok([cos, sin])
-        })?;
-        Ok(RopeTables { cos, sin })
     }
 }
 

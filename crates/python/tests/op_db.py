@@ -243,7 +243,7 @@ def compare(actual, expected, tolerances, values=True, where="result"):
         found = to_torch(actual)
         if values:
             rtol, atol = tolerances.get(expected.dtype, (None, None))
-            # The message of PyTorch has several lines; the first number of differences and the greatest count.
+            # PyTorch's message has several lines; the number of differences and the greatest one count.
             torch.testing.assert_close(
                 found, expected.detach().resolve_neg(), rtol=rtol, atol=atol, equal_nan=True, check_stride=False,
                 msg=lambda text: f"{where}: " + " ".join(text.split()),
@@ -333,7 +333,7 @@ def check_sample(op, function, sample, taper):
         expected, actual = processed(expected), substituted(processed, taper)(actual)
     tied = op.name in TIES and isinstance(expected, (tuple, torch.Tensor)) and isinstance(sample.input, torch.Tensor)
     if tied:
-        # Of equal elements any may be named.
+        # Any of several equal elements may be named.
         indices, own = (one[1] if isinstance(one, tuple) else one for one in (expected, actual))
         if to_torch(own).shape == indices.shape and same_elements(to_torch(own), indices, sample.input.detach()):
             values_differ = False

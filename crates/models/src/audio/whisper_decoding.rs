@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tensor_core::{Error, Result, Tensor, file::file_error};
 
 use super::Whisper;
-use crate::{LanguageModel, cache::CachedSteps, read_config};
+use crate::{LanguageModel, generate::TextSteps, read_config};
 
 const MODEL: &str = "Whisper";
 
@@ -116,7 +116,7 @@ impl Whisper {
         }
         let (device, most) = (mels.device(), decoding.max_length.min(self.positions()));
         let decoder = self.decoder(&self.encode(mels)?)?;
-        let (mut cache, mut steps) = (decoder.new_cache(), CachedSteps::new(&decoder));
+        let (mut cache, mut steps) = (decoder.new_cache(), TextSteps::new(&decoder));
         let mut ids = prompt.to_vec();
         while ids.len() < most {
             let new: Vec<i32> = ids[cache.len()..].iter().map(|id| *id as i32).collect();

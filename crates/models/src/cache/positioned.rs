@@ -15,7 +15,7 @@ use tensor_core::{
 };
 
 use super::{KvCache, Rows, SHORT_STEP_TOKENS, Shared, TAIL_ROWS};
-use crate::LanguageModel;
+use crate::{Rope, RopeTables, attention::PositionTable};
 
 /// Makes tensors that depend on the position of a step, which was begun.
 type Maker = Box<dyn Fn(&KvCache) -> Result<Vec<Tensor>> + Send>;
@@ -53,7 +53,7 @@ impl KvCache {
     /// again, so that it must not depend on anything else that changes.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn by_position<const N: usize>(
         &mut self,
         make: impl Fn(&KvCache) -> Result<[Tensor; N]> + Send + 'static,
@@ -67,6 +67,48 @@ impl KvCache {
             noted.makers.push(Box::new(move |cache| Ok(make(cache)?.into())));
         }
         Ok(tensors)
+    }
+
+    /// The tables of a rotation for the `length` tokens of a step, which was begun in the cache if there is
+    /// one.
+    #[track_caller]
+    pub(crate) fn rope_tables(
+        cache: Option<&mut KvCache>,
+        rope: &Rope,
+        length: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<RopeTables> {
+        let Some(cache) = cache else { return rope.tables(0, length, &[], dtype, device) };
+        let (rope, device) = (rope.clone(), device.clone());
+        let [cos, sin] = cache.by_position(move |cache| {
+            let RopeTables { cos, sin } = rope.tables(cache.len(), length, cache.pads(), dtype, &device)?;
+            Ok([cos, sin])
+        })?;
+        Ok(RopeTables { cos, sin })
+    }
+
+    /// The rows `[1 or N, L]` of a table of learned positions for the `length` tokens of a step, which was
+    /// begun in the cache if there is one.
+    ///
+    /// # Errors
+    /// More positions than the table has.
+    #[track_caller]
+    pub(crate) fn position_rows(
+        cache: Option<&mut KvCache>,
+        table: PositionTable,
+        length: usize,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let device = device.clone();
+        match cache {
+            Some(cache) => {
+                let rows = move |cache: &KvCache| table.rows(cache.len(), length, cache.pads(), &device);
+                let [rows] = cache.by_position(move |cache| Ok([rows(cache)?]))?;
+                Ok(rows)
+            }
+            None => table.rows(0, length, &[], &device),
+        }
     }
 
     /// Notes the masks of the step that was begun.
@@ -119,22 +161,16 @@ impl KvCache {
     }
 }
 
-/// The steps of a text by one model. A step is noted when a cache first has its form, and repeated for the
-/// next tokens.
-pub(crate) struct CachedSteps<'a, M: ?Sized> {
-    model: &'a M,
+/// Steps whose operations are repeated: a step is noted when a cache first has its form.
+pub(crate) struct RepeatedSteps {
     state: Arc<Mutex<StepState>>,
     replay: Replay<()>,
 }
 
-impl<'a, M: LanguageModel + ?Sized> CachedSteps<'a, M> {
-    pub(crate) fn new(model: &'a M) -> CachedSteps<'a, M> {
+impl RepeatedSteps {
+    pub(crate) fn new() -> RepeatedSteps {
         let state = StepState { cache: KvCache::new(Vec::new()), noted: Vec::new(), next: None };
-        CachedSteps { model, state: Arc::new(Mutex::new(state)), replay: Replay::default() }
-    }
-
-    pub(crate) fn model(&self) -> &'a M {
-        self.model
+        RepeatedSteps { state: Arc::new(Mutex::new(state)), replay: Replay::default() }
     }
 
     /// The number of steps that were repeated.
@@ -142,40 +178,26 @@ impl<'a, M: LanguageModel + ?Sized> CachedSteps<'a, M> {
         self.replay.counts().replayed
     }
 
-    /// The logits `[N, vocabulary]` of the token after `ids` `[N, L]`, which join the cache, in f32.
+    /// The result of `step` for tokens `[N, L]`, which join the cache. All calls pass the same function,
+    /// which makes what depends on the position by [`KvCache::by_position`].
     ///
     /// # Errors
-    /// Those of the model. The cache has then begun a step, from which it can go back.
+    /// The step's. The cache has then begun a step, from which it can go back.
     #[track_caller]
-    pub(crate) fn next_logits(&mut self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        self.call(ids, cache, |model, ids, cache| model.next_logits(ids, cache)?.to_dtype(DType::F32))
-    }
-
-    /// The logits `[N, L, vocabulary]` of the tokens after each of `ids`; otherwise as
-    /// [`CachedSteps::next_logits`]. One object calls one of both.
-    #[track_caller]
-    pub(crate) fn all_logits(&mut self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
-        self.call(ids, cache, |model, ids, cache| {
-            model.logits(&model.hidden(ids, Some(cache))?)?.to_dtype(DType::F32)
-        })
-    }
-
-    #[track_caller]
-    fn call(
+    pub(crate) fn call(
         &mut self,
         ids: &Tensor,
         cache: &mut KvCache,
-        step: fn(&M, &Tensor, &mut KvCache) -> Result<Tensor>,
+        step: impl Fn(&Tensor, &mut KvCache) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let length = ids.dims().get(1).copied().unwrap_or(0);
-        let model = self.model;
-        if !model.repeats_steps() || !cache.is_short_step(length) {
-            return no_grad(|| step(model, ids, cache));
+        if !cache.is_short_step(length) {
+            return no_grad(|| step(ids, cache));
         }
         std::mem::swap(cache, &mut lock(&self.state).cache);
         let state = &self.state;
         let mut run = |ids: &[Tensor]| {
-            let result = noted_step(state, |cache| step(model, &ids[0], cache))?;
+            let result = noted_step(state, |cache| step(&ids[0], cache))?;
             Ok((vec![result], ()))
         };
         let mode = CallMode { strict: false, autocast: autocast_dtype() };
@@ -226,7 +248,8 @@ fn noted_step(
 /// The cache of a step, while it runs.
 struct StepState {
     cache: KvCache,
-    /// For each noted step, the arguments of [`KvCache::begin`] and the makers of what depends on its position.
+    /// For each noted step, the arguments of [`KvCache::begin`] and the makers of what depends on its
+    /// position.
     noted: Vec<(Option<Begin>, Vec<Maker>)>,
     /// The rows in use and the number of positions after the step that runs.
     next: Option<(BTreeMap<Option<usize>, Rows>, usize)>,

@@ -2,8 +2,8 @@
 
 use tensor_core::{Error, Result};
 
-use super::{GenerationConfig, OP, Sampler, SamplingConfig, check_tokens, table};
-use crate::{LanguageModel, cache::CachedSteps};
+use super::{GenerationConfig, OP, Sampler, SamplingConfig, TextSteps, check_tokens, table};
+use crate::LanguageModel;
 
 /// Continues several prompts of any lengths in one batch; a result has the new tokens of one prompt.
 ///
@@ -33,7 +33,7 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
     }
     let mut cache = model.new_cache();
     cache.set_pads(pads.clone())?;
-    let (device, mut steps) = (model.device(), CachedSteps::new(model));
+    let (device, mut steps) = (model.device(), TextSteps::new(model));
     let mut rows: Vec<Vec<u32>> = prompts
         .iter()
         .zip(&pads)

@@ -2,8 +2,8 @@
 
 use tensor_core::{Error, Result};
 
-use super::{LogitsRule, check_tokens, checked_scores, log_sum_exp, table};
-use crate::{LanguageModel, cache::CachedSteps};
+use super::{LogitsRule, TextSteps, check_tokens, checked_scores, log_sum_exp, table};
+use crate::LanguageModel;
 
 /// Settings of a beam search, with the names of `transformers`.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +59,7 @@ pub fn beam_search<M: LanguageModel + ?Sized>(
         return Err(Error::invalid("beam_search", "no beams: give at least one"));
     }
     let (device, vocabulary) = (model.device(), model.vocab_size());
-    let (mut cache, mut steps) = (model.new_cache(), CachedSteps::new(model));
+    let (mut cache, mut steps) = (model.new_cache(), TextSteps::new(model));
     let mut beams = vec![Beam { tokens: Vec::new(), log_probability: 0.0, score: 0.0 }];
     let mut finished: Vec<Beam> = Vec::new();
     let mut rows: Vec<Vec<u32>> = vec![prompt.to_vec()];

@@ -21,6 +21,7 @@ mod logits_rule;
 mod sampler;
 mod score;
 mod speculative;
+mod steps;
 
 use std::borrow::Cow;
 
@@ -33,11 +34,9 @@ pub use sampler::{Sampler, SamplingConfig};
 pub(crate) use sampler::{argmax, checked_scores, log_sum_exp};
 pub use score::{Perplexity, log_probabilities, perplexity};
 pub use speculative::{Speculation, generate_speculative};
+pub(crate) use steps::TextSteps;
 
-use crate::{
-    KvCache, LanguageModel,
-    cache::{CachedSteps, Checkpoint},
-};
+use crate::{KvCache, LanguageModel, cache::Checkpoint};
 
 const OP: &str = "generate";
 
@@ -96,7 +95,7 @@ pub struct Token {
 
 /// The tokens after a prompt, one at a time. [`generate`] makes it.
 pub struct Generation<'a, M: LanguageModel + ?Sized> {
-    steps: CachedSteps<'a, M>,
+    steps: TextSteps<'a, M>,
     cache: KvCache,
     sampler: Sampler,
     config: GenerationConfig,
@@ -137,7 +136,7 @@ pub fn generate_from<'a, M: LanguageModel + ?Sized>(
     check_tokens(OP, model, prompt, 1)?;
     let sampler = Sampler::new(&config.sampling)?;
     Ok(Generation {
-        steps: CachedSteps::new(model),
+        steps: TextSteps::new(model),
         cache,
         sampler,
         config: config.clone(),

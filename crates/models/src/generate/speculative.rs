@@ -4,11 +4,8 @@
 
 use tensor_core::{Error, Result};
 
-use super::{GenerationConfig, Sampler, argmax, check_tokens, checked_scores, row};
-use crate::{
-    LanguageModel,
-    cache::{CachedSteps, MOST_TAKEN_BACK},
-};
+use super::{GenerationConfig, Sampler, TextSteps, argmax, check_tokens, checked_scores, row};
+use crate::{LanguageModel, cache::MOST_TAKEN_BACK};
 
 const OP: &str = "generate_speculative";
 
@@ -23,17 +20,17 @@ pub struct Speculation {
     pub accepted: usize,
 }
 
-/// The continuation of `model` that [`generate`](super::generate) gives for the same settings, with the help of
-/// a smaller `draft` model for the same tokens. The draft guesses `guesses` tokens at a time: at most 64, which
-/// a cache with a sliding window can take back, and no more than the text still needs.
+/// The continuation of `model` that [`generate`](super::generate) gives for the same settings, with the help
+/// of a smaller `draft` model for the same tokens. The draft guesses `guesses` tokens at a time: at most 64,
+/// which a cache with a sliding window can take back, and no more than the text still needs.
 ///
 /// The model chooses each token by itself, with the same random numbers as without a draft; a guess that it
 /// would not have chosen ends the check. So the guesses are the most likely tokens of the draft, and a higher
 /// temperature of the model takes fewer of them.
 ///
 /// # Errors
-/// An empty prompt, a token that the model does not know, no guesses, models with different vocabularies, settings that [`Sampler::new`] refuses,
-/// logits that are no distribution (see [`Sampler::next`]).
+/// An empty prompt, a token that the model does not know, no guesses, models with different vocabularies,
+/// settings that [`Sampler::new`] refuses, logits that are no distribution (see [`Sampler::next`]).
 #[track_caller]
 pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized>(
     model: &M,
@@ -53,7 +50,7 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
         return Err(Error::invalid(OP, message));
     }
     let (mut cache, mut draft_cache) = (model.new_cache(), draft.new_cache());
-    let (mut checking, mut guessing) = (CachedSteps::new(model), CachedSteps::new(draft));
+    let (mut checking, mut guessing) = (TextSteps::new(model), TextSteps::new(draft));
     let mut sampler = Sampler::new(&config.sampling)?;
     let mut found = Speculation { tokens: Vec::new(), guessed: 0, accepted: 0 };
     let mut text = prompt.to_vec();

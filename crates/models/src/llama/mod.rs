@@ -410,8 +410,8 @@ impl Llama {
             cache.begin(length, x.dtype(), &device)?;
         }
         let [full, sliding] = &self.ropes;
-        let full = full.step_tables(cache.as_deref_mut(), length, x.dtype(), &device)?;
-        let sliding = sliding.step_tables(cache.as_deref_mut(), length, x.dtype(), &device)?;
+        let full = KvCache::rope_tables(cache.as_deref_mut(), full, length, x.dtype(), &device)?;
+        let sliding = KvCache::rope_tables(cache.as_deref_mut(), sliding, length, x.dtype(), &device)?;
         let masking = causal_masking(length, None, &device)?;
         let windowed = causal_masking(length, self.config.sliding_window, &device)?;
         for (k, layer) in self.model.layers.iter().enumerate() {

@@ -141,7 +141,7 @@ impl LanguageModel for ConditionedDecoder<'_> {
             cache.begin(length, self.tokens.dtype(), &ids.device())?;
         }
         let table = PositionTable { model, count: stack.parts.positions, offset: stack.parts.offset };
-        let at = table.rows(cache.as_deref_mut(), length, &ids.device())?;
+        let at = KvCache::position_rows(cache.as_deref_mut(), table, length, &ids.device())?;
         let mut x = nn::functional::embedding(ids, self.tokens)?.mul_scalar(stack.parts.scale);
         x = x.add(&stack.embed_positions.forward(&at)?)?;
         if let Some(norm) = &stack.layernorm_embedding {

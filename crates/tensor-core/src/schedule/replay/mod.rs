@@ -237,8 +237,8 @@ impl From<Error> for Stopped {
     }
 }
 
-/// A tensor as a captured function sees an argument or a tensor of a [`HostState`](super::capture::HostState):
-/// a computed leaf of its own, which is known by its node. A cell stays as it is.
+/// A tensor as a captured function sees an argument, or a tensor that it reads of a state of the host: a
+/// computed leaf of its own, which is known by its node. A cell stays as it is.
 ///
 /// # Errors
 /// The errors of computing it.
@@ -475,7 +475,7 @@ impl Finished<'_> {
                 let is_known = sources.find(node).is_some();
                 let is_own = self.built.has(node.id);
                 let is_of_others = node.id >= self.start && !is_own;
-                // The collector adds the elements of a tuple that nothing reads; their tuple is looked at too.
+                // The collector adds elements of a tuple that nothing reads; their tuple is looked at too.
                 if is_of_others && value.is_none() && matches!(node.op, Op::TupleElement { .. }) {
                     continue;
                 }
@@ -492,7 +492,7 @@ impl Finished<'_> {
                     Some(_) => constants.push(node.clone()),
                     // Another call has another value, though this one is a constant, such as zeros.
                     None if is_known => outside.push(node.clone()),
-                    // Of a tuple, the elements that are read are evaluated.
+                    // In place of a tuple, the elements that are read are evaluated.
                     None if !is_own && !node.op.is_source() && !node.op.is_tuple() => {
                         outside.push(node.clone())
                     }
