@@ -95,8 +95,8 @@ fn view_mut<T: Real>(elements: &mut [T], rows: usize, columns: usize) -> Result<
     ArrayViewMut2::from_shape((rows, columns), elements).map_err(|error| Fault::Malformed(error.to_string()))
 }
 
-/// The matrix as a faer matrix, in f64. faer's singular values and eigenvalues of f32 are off by some 40 units
-/// in the last place of the greatest, and LAPACK's by one; in f64 they take a third longer.
+/// The matrix as a faer matrix, in f64. faer's singular values and eigenvalues of f32 are off by some 40
+/// units in the last place of the greatest, and LAPACK's by one; in f64 they take a third longer.
 fn to_faer<T: Real>(a: &ArrayView2<'_, T>) -> Mat<f64> {
     Mat::from_fn(a.nrows(), a.ncols(), |i, j| a[(i, j)].wide())
 }

@@ -11,7 +11,8 @@ use crate::LanguageModel;
 /// one that the prompt alone would give. With a temperature, row k draws with the seed plus k.
 ///
 /// # Errors
-/// No prompts or an empty one, a token that the model does not know, or settings that [`Sampler::new`] refuses.
+/// No prompts or an empty one, a token that the model does not know, or settings that [`Sampler::new`]
+/// refuses.
 #[track_caller]
 pub fn generate_batch<M: LanguageModel + ?Sized>(
     model: &M,
