@@ -27,6 +27,15 @@ pub(crate) struct Args {
     /// the build, with the sources of the package
     #[arg(long)]
     module: Option<PathBuf>,
+    /// Time small operations in place of the tests
+    #[arg(long)]
+    bench: bool,
+    /// A Python with PyTorch, whose times `--bench` prints beside
+    #[arg(long, requires = "bench")]
+    torch: Option<PathBuf>,
+    /// A folder with programs of others, which are run to their end as tests
+    #[arg(long)]
+    programs: Option<PathBuf>,
     /// Options of pytest
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -46,7 +55,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
     succeed(&mut install, "pip does not install what the tests need")?;
     let mut tests = Command::new(&python);
-    tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"]).args(&args.pytest);
+    if args.bench {
+        tests.args(["crates/python/bench.py", "taper"]);
+    } else {
+        tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"]).args(&args.pytest);
+    }
+    if let Some(programs) = &args.programs {
+        tests.env("TAPER_PROGRAMS", std::path::absolute(programs).map_err(|error| error.to_string())?);
+    }
     if let Some(module) = &args.module {
         tests.env("PYTHONPATH", in_place(&folder, module)?);
     } else {
@@ -60,7 +76,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         install.arg("taper-dl");
         succeed(&mut install, "the wheel is not installed")?;
     }
-    succeed(&mut tests, "a test of the package fails")
+    if args.bench {
+        tests.env("TAPER_THREADS", "1");
+    }
+    succeed(&mut tests, "a test of the package fails")?;
+    match &args.torch {
+        Some(torch) => {
+            succeed(Command::new(torch).args(["crates/python/bench.py", "torch"]), "PyTorch gives no times")
+        }
+        None => Ok(()),
+    }
 }
 
 /// A folder with the package's sources and a native module.
