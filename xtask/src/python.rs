@@ -58,7 +58,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.bench {
         tests.args(["crates/python/bench.py", "taper"]);
     } else {
-        tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"]).args(&args.pytest);
+        tests
+            .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
+            .args(&args.pytest);
     }
     if let Some(programs) = &args.programs {
         tests.env("TAPER_PROGRAMS", std::path::absolute(programs).map_err(|error| error.to_string())?);

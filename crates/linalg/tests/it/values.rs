@@ -306,6 +306,11 @@ fn values_of_f32_are_exact_to_its_rounding() -> Result<()> {
             let off = found.iter().zip(&expected).map(|(f, e)| (f - e).abs()).fold(0.0, f64::max);
             assert!(off <= 2.0 * f64::from(f32::EPSILON * greatest), "{off} for {greatest}");
         }
+        let p = linalg::pinv(&a, Tolerance::default(), false)?;
+        let exact = linalg::pinv(&wide(&a)?, Tolerance::default(), false)?;
+        let greatest = exact.abs().max()?.item::<f64>()?;
+        let off = wide(&p)?.sub(&exact)?.abs().max()?.item::<f64>()?;
+        assert!(off <= f64::from(f32::EPSILON) * greatest, "{off} for {greatest}");
     }
     Ok(())
 }
