@@ -472,8 +472,9 @@ impl Finished<'_> {
         let mut read: FxHashSet<u64> = FxHashSet::default();
         look(&device, targets, |cache| {
             for Item { node, value, .. } in cache.collector.items() {
-                let is_known = sources.find(node).is_some();
                 let is_own = self.built.has(node.id);
+                // A value that the function makes for a cell is not the one from before the call.
+                let is_known = (value.is_some() || !is_own) && sources.find(node).is_some();
                 let is_of_others = node.id >= self.start && !is_own;
                 // The collector adds elements of a tuple that nothing reads; their tuple is looked at too.
                 if is_of_others && value.is_none() && matches!(node.op, Op::TupleElement { .. }) {
