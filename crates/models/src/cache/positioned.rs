@@ -10,7 +10,7 @@ use std::{
 
 use autograd::no_grad;
 use tensor_core::{
-    CallMode, DType, Device, HostState, HostValues, NotedState, Replay, Result, Tensor, as_leaf,
+    CallMode, DType, Device, HostState, HostValues, NotedState, OnDrop, Replay, Result, Tensor, as_leaf,
     autocast::autocast_dtype, is_capturing, lock, note_host_state,
 };
 
@@ -194,17 +194,17 @@ impl RepeatedSteps {
         if !cache.is_short_step(length) {
             return no_grad(|| step(ids, cache));
         }
-        std::mem::swap(cache, &mut lock(&self.state).cache);
         let state = &self.state;
+        std::mem::swap(cache, &mut lock(state).cache);
+        // Also after a panic, the caller has its cache.
+        let _returned = OnDrop::new(|| std::mem::swap(cache, &mut lock(state).cache));
         let mut run = |ids: &[Tensor]| {
             let result = noted_step(state, |cache| step(&ids[0], cache))?;
             Ok((vec![result], ()))
         };
         let mode = CallMode { strict: false, autocast: autocast_dtype() };
-        let results = no_grad(|| self.replay.call(std::slice::from_ref(ids), mode, &mut run));
-        let results = results.map(|(results, _)| results);
-        std::mem::swap(cache, &mut lock(&self.state).cache);
-        Ok(results?.swap_remove(0))
+        let (mut results, _) = no_grad(|| self.replay.call(std::slice::from_ref(ids), mode, &mut run))?;
+        Ok(results.swap_remove(0))
     }
 }
 
