@@ -12,14 +12,16 @@ import types
 
 
 def alias():
-    """Makes ``torch`` and all of its modules names of this package."""
+    """Makes ``torch`` and ``torchvision``, with all of their modules, names of this package."""
     import taper
 
     for found in pkgutil.walk_packages(taper.__path__, "taper."):
         if not found.name.endswith(("__main__", "._taper")):
             importlib.import_module(found.name)
     for name, module in list(sys.modules.items()):
-        if name == "taper" or name.startswith("taper."):
+        if name == "taper.vision" or name.startswith("taper.vision."):
+            sys.modules["torchvision" + name[len("taper.vision"):]] = module
+        elif name == "taper" or name.startswith("taper."):
             sys.modules["torch" + name[len("taper"):]] = module
     sys.modules["torch._C"] = taper._compat
     _alias_safetensors(taper.safetensors)

@@ -1,0 +1,9 @@
+"""Data sets of pictures, transforms and pictures of batches, with torchvision's names.
+
+``python -m taper program.py`` serves ``import torchvision`` with this package.
+"""
+
+from . import datasets, models, transforms, utils
+
+__all__ = ["datasets", "models", "transforms", "utils"]
+__version__ = "0.0"
