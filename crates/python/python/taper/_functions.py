@@ -1,6 +1,7 @@
 """The functions of the module: those that create tensors, and every method as a function."""
 
 import builtins
+import collections.abc
 import functools
 import operator
 
@@ -22,14 +23,14 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fal
         return made.requires_grad_(requires_grad)
     if hasattr(data, "__array_interface__"):
         return _from_array(data, dtype, device, requires_grad)
+    if isinstance(data, collections.abc.Sequence) and not isinstance(data, (list, tuple, str, bytes)):
+        data = list(data)
     if isinstance(data, (list, tuple)):
         data = _plain(data)
         if isinstance(data, Tensor):
             return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
         if hasattr(data, "__array_interface__"):
             return _from_array(data, dtype, device, requires_grad)
-    elif isinstance(data, range):
-        data = list(data)
     return _taper._tensor(data, dtype, device, requires_grad)
 
 
@@ -184,6 +185,8 @@ rand, randn = _drawn("rand"), _drawn("randn")
 def randint(low, high=None, size=None, *, generator=None, dtype=None, device=None, requires_grad=False):
     if size is None:
         low, high, size = 0, low, high
+    elif high is None:
+        low, high = 0, low
     if high <= low:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     return _taper._random("randint", size, [low, high], dtype, device, generator, requires_grad)

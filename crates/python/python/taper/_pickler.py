@@ -107,7 +107,10 @@ class Pickler(pickle._Pickler):
         if module.split(".")[0] not in ("taper", "torch"):
             return super().save_global(obj, name)
         if _is_layer(obj):
-            return self._name(obj, f"torch.nn.modules.{_PLACES.get(obj.__name__, module.split('.')[-1])}", obj.__name__)
+            from .nn.modules import PLACES
+
+            place = PLACES.get(obj.__name__, module.split(".")[-1])
+            return self._name(obj, f"torch.nn.modules.{place}", obj.__name__)
         names = (name, getattr(obj, "__qualname__", None), getattr(obj, "__name__", None))
         for found in filter(None, names):
             for place in (module, ours(module)):
@@ -156,27 +159,6 @@ class _Reduced:
 Pickler.dispatch[_Reduced] = Pickler.save_reduced
 
 
-#: The modules in which PyTorch has layers that are elsewhere here.
-_PLACES = {
-    name: module
-    for module, names in {
-        "activation": "MultiheadAttention",
-        "batchnorm": "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm",
-        "distance": "CosineSimilarity PairwiseDistance",
-        "flatten": "Flatten Unflatten",
-        "fold": "Fold Unfold",
-        "instancenorm": "InstanceNorm1d InstanceNorm2d InstanceNorm3d",
-        "linear": "NonDynamicallyQuantizableLinear",
-        "normalization": "LayerNorm RMSNorm GroupNorm LocalResponseNorm",
-        "padding": " ".join(f"{kind}Pad{d}d" for kind in ("Zero", "Constant", "Reflection", "Replication", "Circular")
-                            for d in (1, 2, 3)),
-        "pixelshuffle": "PixelShuffle PixelUnshuffle",
-        "upsampling": "Upsample UpsamplingNearest2d UpsamplingBilinear2d",
-    }.items()
-    for name in names.split()
-}
-
-
 def _is_layer(obj):
     return isinstance(obj, type) and obj.__module__.startswith("taper.nn.modules.") and "." not in obj.__qualname__
 
@@ -187,7 +169,7 @@ def layer_of(module, name):
 
     if not module.startswith("torch.nn.modules."):
         return None
-    for place in (nn, nn.modules.transformer):
+    for place in (nn, nn.modules.linear):
         if _is_layer(getattr(place, name, None)):
             return getattr(place, name)
     return None

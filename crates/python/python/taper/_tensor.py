@@ -75,6 +75,8 @@ Tensor.grad_fn = property(
 )
 Tensor.is_cuda = property(lambda self: self.device.type == "cuda")
 Tensor.is_cpu = property(lambda self: self.device.type == "cpu")
+for _name in "is_xpu is_mps is_xla is_hpu is_ipu is_maia is_mtia is_vulkan is_mkldnn".split():
+    setattr(Tensor, _name, False)
 Tensor.itemsize = property(lambda self: self.dtype.itemsize)
 Tensor.nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
 Tensor.H = property(lambda self: self.T)
@@ -114,7 +116,7 @@ def pin_memory(self, device=None):
 
 @_method
 def share_memory_(self):
-    return self
+    raise NotImplementedError("Taper's tensors are not shared between processes")
 
 
 @_method

@@ -5,6 +5,7 @@ A pickle refers to storages, and names functions of ``torch._utils`` that make t
 
 import io
 import pickle
+import sys
 from collections import Counter, OrderedDict
 
 from . import _archive, _legacy, _taper
@@ -215,12 +216,22 @@ class _Unpickler(pickle._Unpickler):
         for known in (path, path.replace("torch.", "taper.", 1)):
             if known in _SAFE and module not in ("sys", "os", "posix", "nt"):
                 return _SAFE[known]
+        own = self._own(module, name)
+        if own is not None and any(own is one for one in _SAFE.values()):
+            return own
         path = path.removeprefix("builtins.")
         raise pickle.UnpicklingError(
             f"Unsupported global: GLOBAL {path} was not an allowed global by default. Please use "
             f"`torch.serialization.add_safe_globals([{path}])` or the `torch.serialization.safe_globals([{path}])` "
             "context manager to allowlist this global if you trust this class/function."
         )
+
+    @staticmethod
+    def _own(module, name):
+        """The class or function of this package that PyTorch has under a name; ``None`` for others."""
+        if module.split(".")[0] != "torch":
+            return None
+        return layer_of(module, name) or getattr(sys.modules.get(ours(module)), name, None)
 
     def load_build(self):
         if not self._trusted:

@@ -289,7 +289,9 @@ upsample = interpolate
 
 def _dropout_of(name):
     def dropout(input, p=0.5, training="alpha" not in name, inplace=False):
-        result = _taper._dropout(name, input, p, training)
+        # A channel without further axes is one number.
+        kind = "dropout" if name == "dropout2d" and input.dim() == 2 else name
+        result = _taper._dropout(kind, input, p, training)
         return input._replace(result) if inplace else result
 
     dropout.__name__ = name

@@ -149,10 +149,10 @@ class Module:
             object.__setattr__(self, name, value)
             return
         if isinstance(value, Parameter):
-            self._forget(name)
+            self._forget(name, but="_parameters")
             self.register_parameter(name, value)
         elif isinstance(value, Module):
-            self._forget(name)
+            self._forget(name, but="_modules")
             members["_modules"][name] = value
         elif name in members["_parameters"]:
             if value is not None:
@@ -170,11 +170,13 @@ class Module:
             self._forget(name)
             object.__setattr__(self, name, value)
 
-    def _forget(self, name):
+    def _forget(self, name, but=None):
+        """Takes a member away, except from one kind, in which a new member keeps the place of the old one."""
         members = self.__dict__
         members.pop(name, None)
         for kind in ("_parameters", "_buffers", "_modules"):
-            members[kind].pop(name, None)
+            if kind != but:
+                members[kind].pop(name, None)
 
     def __getattr__(self, name):
         members = self.__dict__
@@ -356,7 +358,7 @@ class Module:
                 parameter.grad = parameter.grad.new_zeros(parameter.grad.shape)
 
     def share_memory(self):
-        return self
+        raise NotImplementedError("Taper's tensors are not shared between processes: train in one, or with threads")
 
     def compile(self, *args, **kwargs):
         """Taper fuses operations by itself."""

@@ -7,7 +7,7 @@ from .. import functional as F, init
 from ..parameter import Parameter
 from .container import ModuleList
 from .dropout import Dropout
-from .linear import Linear
+from .linear import Linear, NonDynamicallyQuantizableLinear
 from .module import Module
 from .norm import LayerNorm
 
@@ -15,10 +15,6 @@ __all__ = [
     "MultiheadAttention", "TransformerEncoderLayer", "TransformerEncoder", "TransformerDecoderLayer",
     "TransformerDecoder", "Transformer",
 ]
-
-
-class NonDynamicallyQuantizableLinear(Linear):
-    """The projection of the heads, under the name that PyTorch prints."""
 
 
 class MultiheadAttention(Module):
