@@ -390,12 +390,21 @@ class Tensor:
     is_cpu: bool
     is_cuda: bool
     def is_floating_point(self, /) -> bool: ...
+    is_hpu: bool
+    is_ipu: bool
     is_leaf: bool
+    is_maia: bool
     is_meta: bool
+    is_mkldnn: bool
+    is_mps: bool
+    is_mtia: bool
     def is_pinned(self, device: _Device = None) -> bool: ...
     is_quantized: bool
     def is_signed(self) -> bool: ...
     is_sparse: bool
+    is_vulkan: bool
+    is_xla: bool
+    is_xpu: bool
     def isclose(self, /, other: Any, rtol: Any = ..., atol: Any = ..., equal_nan: Any = ...) -> _Tensor: ...
     def isfinite(self, /) -> _Tensor: ...
     def isin(self, /, test: Any) -> _Tensor: ...
