@@ -52,3 +52,23 @@ def test_data_come_and_go_by_dlpack():
     array = numpy.from_dlpack(taper.tensor([1.0, 2.0]))
     assert array.tolist() == [1, 2]
     assert xp.from_dlpack(array).tolist() == [1, 2]
+
+
+def test_numbers_are_operands_of_every_function():
+    x = taper.tensor([1.0, 3.0])
+    assert xp.maximum(x, 2.0).tolist() == [2.0, 3.0] and xp.minimum(2.0, x).tolist() == [1.0, 2.0]
+    assert xp.atan2(taper.tensor([]), 0).shape == (0,)
+    assert xp.logical_and(taper.tensor([True, False]), True).tolist() == [True, False]
+
+
+def test_each_matrix_has_its_tolerance_and_vectors_broadcast():
+    a = taper.tensor([[[4.0, 0.0], [0.0, 1.0]]] * 2)
+    found = xp.linalg.pinv(a, rtol=taper.tensor([0.1, 0.5]))
+    assert found[0].tolist() == [[0.25, 0.0], [0.0, 1.0]] and found[1].tolist() == [[0.25, 0.0], [0.0, 0.0]]
+    x, y = taper.tensor([1.0, 0.0, 0.0]), taper.tensor([[0.0, 1.0, 0.0]] * 2)
+    assert xp.linalg.cross(x, y).tolist() == [[0.0, 0.0, 1.0]] * 2
+
+
+def test_an_axis_is_added_once():
+    with pytest.raises(ValueError, match="twice"):
+        xp.expand_dims(taper.ones(2), axis=(0, 0))

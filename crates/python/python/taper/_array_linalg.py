@@ -2,7 +2,7 @@
 
 from . import _taper
 from . import linalg as _l
-from ._functions import outer as _outer
+from ._functions import broadcast_tensors as _broadcast_tensors, outer as _outer
 
 def cholesky(x, /, *, upper=False):
     return _l.cholesky(x, upper)
@@ -10,7 +10,8 @@ def cholesky(x, /, *, upper=False):
 
 def cross(x1, x2, /, *, axis=-1):
     dtype = _taper.promote_types(x1.dtype, x2.dtype)
-    return x1.to(dtype).cross(x2.to(dtype), axis)
+    x1, x2 = _broadcast_tensors(x1.to(dtype), x2.to(dtype))
+    return x1.cross(x2, axis)
 
 
 def det(x, /):

@@ -65,7 +65,9 @@ def _binary(name, method=None):
     def function(x1, x2, /):
         if not isinstance(x1, Tensor):
             x1 = _f.full((), x1, dtype=_scalar_dtype(x1, x2), device=x2.device)
-        elif isinstance(x2, Tensor) and x1.dtype != x2.dtype:
+        elif not isinstance(x2, Tensor):
+            x2 = _f.full((), x2, dtype=_scalar_dtype(x2, x1), device=x1.device)
+        elif x1.dtype != x2.dtype:
             # An array without axes counts as any other.
             return _in_common(x1, x2, call)
         return call(x1, x2)
@@ -386,6 +388,8 @@ def expand_dims(x, /, axis=0):
     rank = x.dim() + len(axes)
     if builtins.any(not -rank <= one < rank for one in axes):
         raise IndexError(f"expand_dims: axis {axis} of {rank} axes")
+    if len({one % rank for one in axes}) < len(axes):
+        raise ValueError(f"expand_dims: an axis of {axis} is there twice")
     for one in sorted(one % rank for one in axes):
         x = x.unsqueeze(one)
     return x

@@ -154,7 +154,29 @@ def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
 
 
 def pinv(A, rtol=None, hermitian=False, *, atol=None, rcond=None):
-    return _taper.linalg_pinv(A, atol, rtol if rcond is None else rcond, hermitian)
+    rtol = rtol if rcond is None else rcond
+    if any(isinstance(one, _taper.Tensor) for one in (atol, rtol)):
+        return _pinv_by_each(A, atol, rtol)
+    return _taper.linalg_pinv(A, atol, rtol, hermitian)
+
+
+def _cut_off(A, values, atol, rtol):
+    """The values that count as 0 end here, with a tolerance for each matrix; ``values`` has some."""
+    if rtol is None:
+        given = atol is not None and bool((atol > 0).any())
+        rtol = 0.0 if given else max(A.shape[-2:]) * A.dtype._limits()[2]
+    column = lambda one: one.unsqueeze(-1) if isinstance(one, _taper.Tensor) else one
+    bound = values.amax(-1, True) * column(rtol)
+    return bound if atol is None else bound.maximum(column(atol) + bound * 0)
+
+
+def _pinv_by_each(A, atol, rtol):
+    """Pseudo-inverses with a tolerance for each matrix."""
+    u, s, vh = svd(A, full_matrices=False)
+    if s.numel() == 0:
+        return A.mT.contiguous()
+    inverse = s.reciprocal().masked_fill(s <= _cut_off(A, s, atol, rtol), 0)
+    return (vh.mT * inverse.unsqueeze(-2)) @ u.mT
 
 
 pinverse = pinv
@@ -171,14 +193,7 @@ def _rank_by_each(A, hermitian, atol, rtol):
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     if values.shape[-1] == 0:
         return A.new_zeros(A.shape[:-2], dtype=dict(_taper._dtypes)["int64"])
-    if rtol is None:
-        given = atol is not None and bool((atol > 0).any())
-        rtol = 0.0 if given else max(A.shape[-2:]) * A.dtype._limits()[2]
-    column = lambda one: one.unsqueeze(-1) if isinstance(one, _taper.Tensor) else one
-    bound = values.amax(-1, True) * column(rtol)
-    if atol is not None:
-        bound = bound.maximum(column(atol) + bound * 0)
-    return (values > bound).sum(-1)
+    return (values > _cut_off(A, values, atol, rtol)).sum(-1)
 
 
 def cond(A, p=None):

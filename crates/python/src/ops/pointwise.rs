@@ -98,6 +98,9 @@ of_tensors! {
     logaddexp2 same "Logaddexp2Backward0" => |a, b| a.logaddexp2(b);
     heaviside same "" => |a, b| a.heaviside(b);
     nextafter same "NextafterBackward0" => |a, b| {
+        if !a.is_tracked() {
+            return a.nextafter(b);
+        }
         // The gradient is that of the first operand.
         let nothing = a.isfinite().where_cond(&a.sub(&a.detach())?, &a.zeros_like())?;
         a.nextafter(b)?.add(&nothing)
