@@ -14,7 +14,7 @@ use tensor_core::{
     autocast::autocast_dtype, is_capturing, lock, note_host_state,
 };
 
-use super::{KvCache, Rows, SHORT_STEP_TOKENS, Shared, TAIL_ROWS};
+use super::{KvCache, Rows, SHORT_STEP_TOKENS, Shared, ShortStep, TAIL_ROWS, undo::Begun};
 use crate::{Rope, RopeTables, attention::PositionTable};
 
 /// Makes tensors that depend on the position of a step, which was begun.
@@ -111,28 +111,21 @@ impl KvCache {
         }
     }
 
-    /// Notes the masks of the step that was begun.
+    /// Notes the masks of the step that was begun; its makers come after them.
     pub(super) fn note_masks(&mut self, begun: (usize, DType, &Device)) -> Result<()> {
         let Some(noted) = &mut self.noted.0 else { return Ok(()) };
         noted.begun = Some((begun.0, begun.1, begun.2.clone()));
-        for shared in self.shared.masks.values_mut() {
-            let Shared::Short { step, .. } = shared else { continue };
-            for tensor in step.tensors() {
-                *tensor = as_leaf(tensor)?;
-                noted.tensors.push(tensor.clone());
-            }
+        for tensor in masks(&mut self.shared) {
+            *tensor = as_leaf(tensor)?;
+            noted.tensors.push(tensor.clone());
         }
-        noted.makers.push(Box::new(|cache| Ok(cache.masks())));
         Ok(())
     }
 
-    /// The masks of the short step that was begun.
-    fn masks(&self) -> Vec<Tensor> {
-        let steps = self.shared.masks.values().filter_map(|shared| match shared {
-            Shared::Short { step, .. } => Some(step.clone()),
-            Shared::Whole(_) => None,
-        });
-        steps.flat_map(|mut step| step.tensors().map(|tensor| tensor.clone()).collect::<Vec<_>>()).collect()
+    /// A cache at the same position, without the tables and states.
+    fn without_tables(&self) -> KvCache {
+        let (rows, pads) = (self.rows.clone(), self.pads.clone());
+        KvCache { rows, pads, len: self.len, ..KvCache::new(Vec::new()) }
     }
 
     /// Whether a step of `length` tokens only writes rows of the short tables, or follows on the states.
@@ -159,6 +152,15 @@ impl KvCache {
         tables.extend(long.flat_map(|(keys, values)| [keys.clone(), values.clone()]));
         tables
     }
+}
+
+/// The masks of a short step that was begun.
+fn masks(begun: &mut Begun) -> impl Iterator<Item = &mut Tensor> {
+    let steps = begun.masks.values_mut().filter_map(|shared| match shared {
+        Shared::Short { step, .. } => Some(step),
+        Shared::Whole(_) => None,
+    });
+    steps.flat_map(ShortStep::tensors)
 }
 
 /// Steps whose operations are repeated: a step is noted when a cache first has its form.
@@ -257,12 +259,13 @@ struct StepState {
 
 impl HostState for StepState {
     fn present(&mut self, step: usize) -> Result<HostValues> {
-        let mut next = self.cache.clone();
+        let mut next = self.cache.without_tables();
         let (begun, makers) = &self.noted[step];
+        let mut tensors = Vec::new();
         if let Some((length, dtype, device)) = begun {
             next.begin(*length, *dtype, device)?;
+            tensors.extend(masks(&mut next.shared).map(|mask| mask.clone()));
         }
-        let mut tensors = Vec::new();
         for make in makers {
             tensors.extend(make(&next)?);
         }
