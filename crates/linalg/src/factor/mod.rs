@@ -48,8 +48,6 @@ pub(crate) trait Real:
     const ONE: Self;
     /// The least normal number.
     const SMALLEST_NORMAL: Self;
-    /// The machine epsilon: the distance from 1 to the next number.
-    const ROUNDING: f64;
     /// Sums of squares from this value on have lost nothing to underflow.
     const SAFE: Self;
     /// The greatest k for which 2ᵏ and 2⁻ᵏ are both normal numbers.
@@ -66,7 +64,6 @@ macro_rules! real {
         impl Real for $t {
             const ONE: $t = 1.0;
             const SMALLEST_NORMAL: $t = $t::MIN_POSITIVE;
-            const ROUNDING: f64 = $t::EPSILON as f64;
             const SAFE: $t = $t::MIN_POSITIVE / $t::EPSILON / $t::EPSILON;
             const MOST_EXPONENT: i32 = $t::MAX_EXP - 2;
             #[inline(always)]

@@ -2,9 +2,7 @@
 //! a fraction of the cost of singular values. Bounds decide whether they all count: σ₁ ≤ ‖A‖ and σₙ = 1 /
 //! ‖A⁺‖₂ ≥ 1 / ‖A⁺‖, for norms that are at least the greatest singular value.
 
-use std::marker::PhantomData;
-
-use backend_cpu::dense::{self, Job, Update};
+use backend_cpu::dense::{self, Job, Scalar, Update};
 use faer::linalg::solvers;
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2};
 
@@ -40,7 +38,7 @@ pub(crate) fn pinv<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: 
 }
 
 /// [`pinv`] of a matrix whose greatest magnitude is near 1.
-fn scaled<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> Outcome {
+fn scaled(a: ArrayView2<'_, f64>, x: &mut [f64], atol: f64, rtol: f64) -> Outcome {
     let (m, n) = a.dim();
     if m >= n {
         return tall(a, view_mut(x, n, m)?, atol, rtol);
@@ -52,13 +50,13 @@ fn scaled<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> O
 }
 
 /// A⁺ for a matrix with at least as many rows as columns.
-fn tall<T: Real>(a: ArrayView2<'_, T>, mut x: ArrayViewMut2<'_, T>, atol: f64, rtol: f64) -> Outcome {
+fn tall(a: ArrayView2<'_, f64>, mut x: ArrayViewMut2<'_, f64>, atol: f64, rtol: f64) -> Outcome {
     let (m, n) = a.dim();
     if n == 0 {
         return Ok(());
     }
     // Rounding can hide singular values below this bound from the estimates.
-    let known = rtol.max(m as f64 * T::ROUNDING);
+    let known = rtol.max(m as f64 * f64::EPSILON);
     if m == n {
         let found = Lu::new(a);
         if may_count(a, &[(found.factors(), LOWER), (found.factors(), UPPER)], atol, known) {
@@ -89,36 +87,36 @@ const STEPS: usize = 4;
 
 /// Whether all singular values may still count, judged by lower bounds of ‖A‖ and ‖A⁻¹‖. A is the product of
 /// the triangles, possibly with its rows permuted.
-fn may_count<T: Real>(
-    a: ArrayView2<'_, T>,
-    triangles: &[(ArrayView2<'_, T>, Triangle)],
+fn may_count(
+    a: ArrayView2<'_, f64>,
+    triangles: &[(ArrayView2<'_, f64>, Triangle)],
     atol: f64,
     rtol: f64,
 ) -> bool {
-    let has_pivots = |&(t, triangle): &(ArrayView2<'_, T>, Triangle)| {
-        triangle.unit || t.diag().iter().all(|&pivot| pivot != T::default())
+    let has_pivots = |&(t, triangle): &(ArrayView2<'_, f64>, Triangle)| {
+        triangle.unit || t.diag().iter().all(|&pivot| pivot != 0.0)
     };
     triangles.iter().all(has_pivots) && {
-        let of_a = dense::run(Power { of: Direct(a), n: a.ncols(), _number: PhantomData });
-        let of_inverse = dense::run(Power { of: Inverse(triangles), n: a.ncols(), _number: PhantomData });
+        let of_a = dense::run(Power { of: Direct(a), n: a.ncols() });
+        let of_inverse = dense::run(Power { of: Inverse(triangles), n: a.ncols() });
         of_inverse * atol.max(rtol * of_a) < 1.0
     }
 }
 
 /// A square matrix as a linear map.
-trait Linear<T> {
+trait Linear {
     /// Replaces x by M·x or Mᵀ·x.
-    fn apply(&self, x: &mut Vec<T>, transposed: bool);
+    fn apply(&self, x: &mut Vec<f64>, transposed: bool);
 }
 
-struct Direct<'a, T>(ArrayView2<'a, T>);
+struct Direct<'a>(ArrayView2<'a, f64>);
 
-impl<T: Real> Linear<T> for Direct<'_, T> {
+impl Linear for Direct<'_> {
     #[inline(always)]
-    fn apply(&self, x: &mut Vec<T>, transposed: bool) {
+    fn apply(&self, x: &mut Vec<f64>, transposed: bool) {
         let rows = self.0.rows().into_iter().filter_map(|row| row.to_slice());
         if transposed {
-            let mut sum = vec![T::default(); x.len()];
+            let mut sum = vec![0.0; x.len()];
             rows.zip(&*x).for_each(|(row, &x)| loops::subtract(&mut sum, -x, row));
             *x = sum;
         } else {
@@ -128,11 +126,11 @@ impl<T: Real> Linear<T> for Direct<'_, T> {
 }
 
 /// The inverse of a product of triangles; the last factor comes first.
-struct Inverse<'a, T>(&'a [(ArrayView2<'a, T>, Triangle)]);
+struct Inverse<'a>(&'a [(ArrayView2<'a, f64>, Triangle)]);
 
-impl<T: Real> Linear<T> for Inverse<'_, T> {
+impl Linear for Inverse<'_> {
     #[inline(always)]
-    fn apply(&self, x: &mut Vec<T>, transposed: bool) {
+    fn apply(&self, x: &mut Vec<f64>, transposed: bool) {
         let count = self.0.len();
         for k in 0..count {
             let (t, triangle) = self.0[if transposed { count - 1 - k } else { k }];
@@ -160,24 +158,23 @@ impl<T: Real> Linear<T> for Inverse<'_, T> {
 }
 
 /// A lower bound of the greatest singular value of M, by the power method on Mᵀ·M; infinity on overflow.
-struct Power<T, L> {
+struct Power<L> {
     of: L,
     n: usize,
-    _number: PhantomData<T>,
 }
 
-impl<T: Real, L: Linear<T>> Job for Power<T, L> {
+impl<L: Linear> Job for Power<L> {
     type Output = f64;
     #[inline(always)]
     fn run(self) -> f64 {
         // Pseudo-random signs.
         let is_negative = |i: usize| (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 1;
-        let sign = |i| if is_negative(i) { -T::ONE } else { T::ONE };
-        let mut x: Vec<T> = (0..self.n).map(sign).collect();
+        let sign = |i| if is_negative(i) { -1.0 } else { 1.0 };
+        let mut x: Vec<f64> = (0..self.n).map(sign).collect();
         let (mut least, mut before) = (0.0, (self.n as f64).sqrt());
         for step in 0..STEPS {
             self.of.apply(&mut x, step % 2 == 1);
-            let norm = loops::dot(&x, &x).wide().sqrt();
+            let norm = loops::dot(&x, &x).sqrt();
             if !norm.is_finite() {
                 return f64::INFINITY;
             }
@@ -185,7 +182,7 @@ impl<T: Real, L: Linear<T>> Job for Power<T, L> {
             if norm == 0.0 {
                 break;
             }
-            loops::scale(&mut x, T::of(1.0 / norm));
+            loops::scale(&mut x, 1.0 / norm);
             before = 1.0;
         }
         least
@@ -194,7 +191,7 @@ impl<T: Real, L: Linear<T>> Job for Power<T, L> {
 
 /// Whether 1 / ‖X‖ is certainly above max(`atol`, `rtol`·‖A‖), by successively more expensive bounds of the
 /// norms.
-fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rtol: f64) -> bool {
+fn all_count(a: ArrayView2<'_, f64>, x: ArrayView2<'_, f64>, atol: f64, rtol: f64) -> bool {
     let (mut of_a, mut of_x) = (Norm::new(a), Norm::new(x));
     for squarings in 0..=SQUARINGS {
         if of_x.most * MARGIN * atol.max(rtol * of_a.most) < 1.0 {
@@ -212,9 +209,9 @@ fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rto
 }
 
 /// An upper bound of the greatest singular value: (Σσᵖ)^(1/p) for p = 2, 4, 8, ….
-struct Norm<T> {
+struct Norm {
     /// The matrix, and later powers of M·Mᵀ, scaled to a greatest element of 1.
-    power: Array2<T>,
+    power: Array2<f64>,
     /// The power p of singular values in the sum of the elements' squares.
     exponent: f64,
     /// The logarithm of the scale that `power` was divided by.
@@ -222,8 +219,8 @@ struct Norm<T> {
     most: f64,
 }
 
-impl<T: Real> Norm<T> {
-    fn new(a: ArrayView2<'_, T>) -> Norm<T> {
+impl Norm {
+    fn new(a: ArrayView2<'_, f64>) -> Norm {
         let mut norm = Norm {
             power: a.as_standard_layout().into_owned(),
             exponent: 2.0,
@@ -241,7 +238,7 @@ impl<T: Real> Norm<T> {
         }
         let n = self.power.nrows();
         let mut squared = Array2::default((n, n));
-        T::gemm(Update::Set, self.power.view(), self.power.t(), squared.view_mut());
+        f64::gemm(Update::Set, self.power.view(), self.power.t(), squared.view_mut());
         self.power = squared;
         self.scale *= 2.0;
         self.exponent *= 2.0;
@@ -262,34 +259,34 @@ impl<T: Real> Norm<T> {
 
 /// Divides a matrix by its greatest magnitude, and returns that and the sum of squares after the division;
 /// none if the greatest magnitude is 0 or too small or infinite.
-struct Scale<'a, T> {
-    x: &'a mut [T],
+struct Scale<'a> {
+    x: &'a mut [f64],
     columns: usize,
 }
 
-impl<T: Real> Job for Scale<'_, T> {
+impl Job for Scale<'_> {
     type Output = Option<(f64, f64)>;
     #[inline(always)]
     fn run(self) -> Option<(f64, f64)> {
         let greatest = loops::greatest(self.x);
-        let factor = T::ONE / greatest;
-        if greatest == T::default() || !greatest.finite() || !factor.finite() {
+        let factor = 1.0 / greatest;
+        if greatest == 0.0 || !greatest.is_finite() || !factor.is_finite() {
             return None;
         }
         let mut squares = 0.0;
         for row in self.x.chunks_exact_mut(self.columns) {
             loops::scale(row, factor);
-            squares += loops::dot(row, row).wide();
+            squares += loops::dot(row, row);
         }
-        Some((greatest.wide(), squares))
+        Some((greatest, squares))
     }
 }
 
 /// V·S⁺·Uᵀ for a square matrix U·S·Vᵀ, times Qᵀ if there is a Q.
-fn through_values<T: Real>(
-    a: ArrayView2<'_, T>,
-    x: ArrayViewMut2<'_, T>,
-    q: Option<ArrayView2<'_, T>>,
+fn through_values(
+    a: ArrayView2<'_, f64>,
+    x: ArrayViewMut2<'_, f64>,
+    q: Option<ArrayView2<'_, f64>>,
     atol: f64,
     rtol: f64,
 ) -> Outcome {
@@ -300,14 +297,14 @@ fn through_values<T: Real>(
     write(found.V(), panel::elements(&mut v));
     let values = found.S().column_vector();
     let least = atol.max(rtol * values[0]);
-    let inverted: Array1<T> = values.iter().map(|&s| T::of(if s > least { 1.0 / s } else { 0.0 })).collect();
+    let inverted: Array1<f64> = values.iter().map(|&s| if s > least { 1.0 / s } else { 0.0 }).collect();
     v *= &inverted;
     match q {
-        None => T::gemm(Update::Set, v.view(), u.t(), x),
+        None => f64::gemm(Update::Set, v.view(), u.t(), x),
         Some(q) => {
             let mut inner = Array2::default((n, n));
-            T::gemm(Update::Set, v.view(), u.t(), inner.view_mut());
-            T::gemm(Update::Set, inner.view(), q.t(), x);
+            f64::gemm(Update::Set, v.view(), u.t(), inner.view_mut());
+            f64::gemm(Update::Set, inner.view(), q.t(), x);
         }
     }
     Ok(())
