@@ -23,7 +23,7 @@ use std::{
 };
 
 use rayon::ThreadPool;
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, lock};
 
 use crate::{
     environment::{Misread, Variable},
@@ -118,10 +118,6 @@ fn pool() -> Option<Arc<ThreadPool>> {
     pool.clone()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The number of threads that the environment asks for.
 pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<usize>, Misread> {
     if let Some(wanted) = Variable::of("TAPER_THREADS", variable("TAPER_THREADS")) {
@@ -202,7 +198,7 @@ fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     work.take_tasks(0);
     BOARD.remove(&work);
     work.finish();
-    let panic = work.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let panic = lock(&work.panic).take();
     if let Some(panic) = panic {
         resume_unwind(panic);
     }
@@ -222,7 +218,7 @@ fn try_share_tasks(count: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Re
             && let Err(e) = f(i)
         {
             failed.store(true, Ordering::Relaxed);
-            error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+            lock(&error).get_or_insert(e);
         }
     });
     error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
@@ -261,7 +257,7 @@ pub(crate) fn try_share_ranges(
 pub(crate) fn share_chunks<T: Send>(all: &mut [T], size: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
     // Each lock is taken once, by the thread that runs the task.
-    share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)));
+    share(chunks.len(), |i| f(i, &mut lock(&chunks[i])));
 }
 
 /// Like [`try_share`], with each chunk of `size` elements of `all` and its number.
@@ -272,7 +268,7 @@ pub(crate) fn try_share_chunks<T: Send>(
 ) -> Result<()> {
     let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
     // Each lock is taken once, by the thread that runs the task.
-    try_share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
+    try_share(chunks.len(), |i| f(i, &mut lock(&chunks[i])))
 }
 
 /// The microsecond of [`clock`] until which waiting threads give up their processors to others.
@@ -318,7 +314,7 @@ static BOARD: Board = Board {
 
 impl Board {
     fn waiting(&self) -> MutexGuard<'_, Vec<(Arc<Work>, usize)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     /// Offers work to helpers, and wakes as many more as needed.
@@ -429,7 +425,7 @@ impl Work {
                 let f = unsafe { &*self.f };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(i))) {
                     self.next.iter().for_each(|next| next.store(self.count, Ordering::Relaxed));
-                    let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut first = lock(&self.panic);
                     match &*first {
                         None => *first = Some(panic),
                         // Its drop may panic too, and would leave this while others still run tasks.

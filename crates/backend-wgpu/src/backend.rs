@@ -11,6 +11,7 @@ use tensor_core::{
     Backend, Buffer, DType, DeviceInfo, FreeBuffers, Kernel, Launch, MemoryStats, Result, Storage,
     backend::{Download, Upcoming, limit_below_use},
     kernel::{Body, Compiled},
+    lock,
 };
 
 use crate::{
@@ -21,7 +22,6 @@ use crate::{
     },
     device::{
         compiled::CompiledKernel,
-        faults::lock,
         gpu::Gpu,
         launch::pipeline::{assemble, create_together},
     },

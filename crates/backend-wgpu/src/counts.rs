@@ -1,11 +1,10 @@
 //! Counts of a device's work, for reports that must be the same on every run.
 
-use tensor_core::{Device, Result, eval_pending};
+use tensor_core::{Device, Result, eval_pending, lock};
 
 use crate::{
     device::{
         counter::{Counter, KernelCount},
-        faults::lock,
         gpu::Gpu,
     },
     registry::backend_of,

@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-use tensor_core::{Awaited, Device, DeviceInfo, DeviceProvider, Error, ErrorKind, Result};
+use tensor_core::{Awaited, Device, DeviceInfo, DeviceProvider, Error, ErrorKind, Result, lock};
 
 use crate::{
     Options, WgpuBackend,
-    device::{adapter, faults::lock, gpu::Gpu, options::VARIABLES},
+    device::{adapter, gpu::Gpu, options::VARIABLES},
     platform::{CAN_WAIT, wait},
     tuning::Tuning,
 };

@@ -6,11 +6,11 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
-use tensor_core::{Launch, Result};
+use tensor_core::{Launch, Result, lock};
 
 use crate::{
     codegen::capabilities::{Capabilities, Form, ProductVariant},
-    device::{disk_cache::Kept, faults::lock, gpu::Gpu, launch::pipeline::assemble},
+    device::{disk_cache::Kept, gpu::Gpu, launch::pipeline::assemble},
     kernels::{body, cut::Aliases, product::contract},
     platform::Instant,
 };

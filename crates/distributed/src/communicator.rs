@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-use tensor_core::{DType, Device, Error, Result, Shape, Tensor};
+use tensor_core::{DType, Device, Error, Result, Shape, Tensor, lock};
 
 use crate::{
     engine::{Answer, Counters, Engine, Job, Task, words_of},
-    inner::{Inner, lock},
+    inner::Inner,
     local::Local,
     numbers,
     transport::{Transport, Words},

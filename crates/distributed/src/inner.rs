@@ -1,9 +1,11 @@
 //! [`Inner`]: the state of a communicator.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64, mpsc::Sender},
+    sync::{Arc, Mutex, atomic::AtomicU64, mpsc::Sender},
     thread::JoinHandle,
 };
+
+use tensor_core::lock;
 
 use crate::{
     engine::{Counters, Job},
@@ -38,8 +40,4 @@ impl Inner {
     pub(crate) fn keep(&self, buffer: Words) {
         lock(&self.staging).give(buffer);
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,11 +10,14 @@ use std::{
 };
 
 use pyo3::{prelude::*, types::PyTuple};
-use taper::{Result, Tensor, autograd::TensorGrad, tensor_core::CustomOp};
+use taper::{
+    Result, Tensor,
+    autograd::TensorGrad,
+    tensor_core::{CustomOp, lock},
+};
 
 use crate::{
     args::Value,
-    cell::lock,
     errors::{keep, runtime},
     tensor::{PyTensor, run},
 };
@@ -49,6 +52,18 @@ pub(crate) fn root(outputs: &[(Tensor, Option<Tensor>)]) -> Result<Tensor> {
     })
 }
 
+/// The errors of outputs and inputs without a record.
+pub(crate) fn check_tracked(outputs: &[Value], inputs: &[Value]) -> PyResult<()> {
+    let all_tracked = |values: &[Value]| values.iter().all(|value| value.0.is_tracked());
+    if !all_tracked(outputs) {
+        return Err(runtime("element 0 of tensors does not require grad and does not have a grad_fn"));
+    }
+    if !all_tracked(inputs) {
+        return Err(runtime("One of the differentiated Tensors does not require grad"));
+    }
+    Ok(())
+}
+
 /// The leaves that a result was computed from.
 pub(crate) fn leaves(root: &Tensor) -> Vec<Tensor> {
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
@@ -77,9 +92,7 @@ fn _backward(
     create_graph: bool,
     inputs: Option<Vec<PyRef<'_, PyTensor>>>,
 ) -> PyResult<()> {
-    if outputs.iter().any(|output| !output.0.is_tracked()) {
-        return Err(runtime("element 0 of tensors does not require grad and does not have a grad_fn"));
-    }
+    check_tracked(&outputs, &[])?;
     let pairs: Vec<(Tensor, Option<Tensor>)> =
         outputs.into_iter().zip(seeds).map(|(output, seed)| (output.0, seed.map(|seed| seed.0))).collect();
     let inputs = inputs.map(|inputs| inputs.iter().map(|input| input.base().own()).collect::<Vec<_>>());
@@ -118,12 +131,7 @@ fn _grad(
     inputs: Vec<Value>,
     create_graph: bool,
 ) -> PyResult<Vec<Option<PyTensor>>> {
-    if outputs.iter().any(|output| !output.0.is_tracked()) {
-        return Err(runtime("element 0 of tensors does not require grad and does not have a grad_fn"));
-    }
-    if inputs.iter().any(|input| !input.0.is_tracked()) {
-        return Err(runtime("One of the differentiated Tensors does not require grad"));
-    }
+    check_tracked(&outputs, &inputs)?;
     let pairs: Vec<(Tensor, Option<Tensor>)> =
         outputs.into_iter().zip(seeds).map(|(output, seed)| (output.0, seed.map(|seed| seed.0))).collect();
     let inputs: Vec<Tensor> = inputs.into_iter().map(|input| input.0).collect();

@@ -2,16 +2,11 @@
 //! cell whose value is replaced. A view shares the cell of its base: it keeps the recipe by which it is
 //! taken, takes itself anew when the base has changed, and a write to it rebuilds the base.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use taper::{Result, Tensor, autograd::TensorGrad};
+use taper::{Result, Tensor, autograd::TensorGrad, tensor_core::lock};
 
 use crate::view::{self, Recipe, Strided};
-
-/// Locks a mutex, also after a panic: every change here is one assignment.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A function that sees a gradient, and may give another one in its place.
 pub(crate) type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;

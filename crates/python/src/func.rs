@@ -8,8 +8,8 @@ use taper::{ErrorKind, Result, Tensor, autograd::func::vmap, tensor_core::Op};
 
 use crate::{
     args::Value,
-    autograd::{leaves, root},
-    errors::{keep, runtime},
+    autograd::{check_tracked, leaves, root},
+    errors::keep,
     tensor::{PyTensor, run},
 };
 
@@ -51,12 +51,7 @@ fn _grad_batched(
     inputs: Vec<Value>,
     create_graph: bool,
 ) -> PyResult<Vec<Option<PyTensor>>> {
-    if outputs.iter().any(|output| !output.0.is_tracked()) {
-        return Err(runtime("element 0 of tensors does not require grad and does not have a grad_fn"));
-    }
-    if inputs.iter().any(|input| !input.0.is_tracked()) {
-        return Err(runtime("One of the differentiated Tensors does not require grad"));
-    }
+    check_tracked(&outputs, &inputs)?;
     let outputs: Vec<Tensor> = outputs.into_iter().map(|output| output.0).collect();
     let seeds: Vec<Tensor> = seeds.into_iter().map(|seed| seed.0).collect();
     let inputs: Vec<Tensor> = inputs.into_iter().map(|input| input.0).collect();

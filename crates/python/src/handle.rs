@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
+use taper::tensor_core::lock;
 use taper::{Result, Scalar, Tensor};
 
 use crate::{
-    cell::{Base, Hook, Place, lock},
+    cell::{Base, Hook, Place},
     errors::{raise, runtime},
     run::{self, run},
     view::Recipe,

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, sync::Mutex};
 
 use pyo3::prelude::*;
+use taper::tensor_core::lock;
 use taper::{
     Result, State, StateValue, Stateful, Tensor,
     optim::{
@@ -14,7 +15,7 @@ use taper::{
 
 use crate::{
     args::{Plain, Value},
-    cell::{Base, lock},
+    cell::Base,
     dtype::Number,
     errors::{keep, raise, wrong_value},
     tensor::{PyTensor, run},

@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
+use taper::tensor_core::lock;
 use taper::{
     Tensor,
     nn::{Gru, Lstm, Module, Rnn, RnnConfig},
@@ -11,7 +12,6 @@ use taper::{
 
 use crate::{
     args::Value,
-    cell::lock,
     errors::{raise, wrong_value},
     ops::PyGenerator,
     tensor::{PyTensor, run},

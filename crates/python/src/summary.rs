@@ -3,9 +3,10 @@
 use std::{path::PathBuf, sync::Mutex};
 
 use pyo3::prelude::*;
+use taper::tensor_core::lock;
 use taper::train::{HyperParameter, SummaryWriter};
 
-use crate::{args::Value, cell::lock, errors::wrong_type, tensor::run};
+use crate::{args::Value, errors::wrong_type, tensor::run};
 
 /// A writer of an event file.
 #[pyclass(name = "_SummaryWriter", module = "taper._taper", frozen)]

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use crate::device::faults::lock;
+use tensor_core::lock;
 
 /// Bind groups of a generation: when as many are kept, those that were not used since the last generation
 /// began are dropped.

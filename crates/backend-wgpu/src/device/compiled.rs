@@ -11,14 +11,11 @@ use std::{
 };
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use tensor_core::DType;
+use tensor_core::{DType, lock};
 
 use crate::{
     codegen::dispatch::{Params, Resource},
-    device::{
-        bind_groups::{Layout, Layouts},
-        faults::lock,
-    },
+    device::bind_groups::{Layout, Layouts},
 };
 
 /// A compiled kernel and the layout of its bindings.

@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use tensor_core::file::write_whole;
+use tensor_core::{file::write_whole, lock};
 
 use crate::{
-    device::faults::{Faults, lock, scoped},
+    device::faults::{Faults, scoped},
     platform::Instant,
 };
 

@@ -5,19 +5,14 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use tensor_core::{Error, ErrorKind, Result};
+use tensor_core::{Error, ErrorKind, Result, lock};
 
 use crate::platform::now_or_later;
-
-/// Locks a mutex even if a holder panicked: the guarded data is valid between any two statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether the device is lost. Once it is, every call fails until the device is opened again.
 #[derive(Debug, Default)]

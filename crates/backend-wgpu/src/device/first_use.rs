@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{device::faults::lock, platform::Instant};
+use tensor_core::lock;
+
+use crate::platform::Instant;
 
 /// The time spent on new kernels before the notice is printed.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use tensor_core::{DType, DeviceKind, Error, ErrorKind, Result, Storage};
+use tensor_core::{DType, DeviceKind, Error, ErrorKind, Result, Storage, lock};
 
 use crate::{
     Forced,
@@ -22,7 +22,7 @@ use crate::{
         compiled::Pipelines,
         counter::Made,
         disk_cache::DiskCache,
-        faults::{Caught, Faults, lock, scoped},
+        faults::{Caught, Faults, scoped},
         first_use::FirstUse,
         pool::{Numbered, Pool, WgpuBuffer, size_class},
         shader_module::Checks,

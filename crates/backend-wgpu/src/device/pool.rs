@@ -12,9 +12,9 @@ use std::{
 };
 
 use rustc_hash::FxHashSet;
-use tensor_core::{Buffer, DType, FreeBuffers, MemoryStats};
+use tensor_core::{Buffer, DType, FreeBuffers, MemoryStats, lock};
 
-use crate::{codegen::dtypes::storage_size, device::faults::lock};
+use crate::codegen::dtypes::storage_size;
 
 /// The least size of a buffer and the unit of all sizes; a multiple of every required alignment.
 const UNIT: u64 = 256;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::device::faults::lock;
+use tensor_core::lock;
 
 /// Whether a buffer is mapped: reported once by wgpu, and waited for or awaited by one reader.
 #[derive(Clone, Default)]

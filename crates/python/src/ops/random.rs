@@ -3,11 +3,11 @@
 use std::sync::{LazyLock, Mutex};
 
 use pyo3::prelude::*;
+use taper::tensor_core::lock;
 use taper::{DType, Device, Generator, Tensor};
 
 use crate::{
     args::{Ints, Value},
-    cell::lock,
     device::{At, PyDevice, open},
     dtype::Kind,
     errors::runtime,

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use rustc_hash::FxHashSet;
-use tensor_core::Result;
+use tensor_core::{Result, lock};
 
 use crate::{
     codegen::{
@@ -16,7 +16,6 @@ use crate::{
     device::{
         compiled::{Bound, Compiled, CompiledKernel, Pipeline},
         disk_cache::DiskCache,
-        faults::lock,
         gpu::Gpu,
         shader_module::{self, Checks},
     },

@@ -3,12 +3,11 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{Buffer, DType, Error, Result, Storage};
+use tensor_core::{Buffer, DType, Error, Result, Storage, lock};
 
 use crate::{
     device::{
         fault_table::Snapshot,
-        faults::lock,
         gpu::Gpu,
         pool::WgpuBuffer,
         stream::Stream,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tensor_core::{DeviceKind, Launch, Result, Storage, Ticket};
+use tensor_core::{DeviceKind, Launch, Result, Storage, Ticket, lock};
 
 use crate::{
     codegen::dispatch::Resource,
@@ -19,7 +19,6 @@ use crate::{
         bind_groups::Key,
         compiled::{Bound, Compiled, CompiledKernel, Pipeline},
         fault_table::Slots,
-        faults::lock,
         gpu::Gpu,
         pool::{Numbered, WgpuBuffer},
         stream::{Stream, UNIFORM_BYTES},

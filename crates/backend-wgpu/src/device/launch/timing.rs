@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tensor_core::Result;
+use tensor_core::{Result, lock};
 
 use crate::device::{
-    faults::lock,
     gpu::Gpu,
     profiler::{KernelTime, Profiler, timestamps_of},
 };

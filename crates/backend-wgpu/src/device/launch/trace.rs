@@ -1,10 +1,10 @@
 //! The reports of traced kernels: see `codegen/trace.rs`.
 
-use tensor_core::Result;
+use tensor_core::{Result, lock};
 
 use crate::{
     codegen::trace::WORD,
-    device::{faults::lock, gpu::Gpu, launch::read_back::Piece, shader_module::Checks},
+    device::{gpu::Gpu, launch::read_back::Piece, shader_module::Checks},
 };
 
 impl Gpu {
