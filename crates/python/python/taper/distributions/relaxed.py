@@ -44,15 +44,8 @@ class LogitRelaxedBernoulli(Distribution):
         return self.temperature.log() + difference - 2 * difference.exp().log1p()
 
 
-class RelaxedBernoulli(TransformedDistribution):
-    """A number between 0 and 1, near one of them at a low temperature."""
-
-    arg_constraints = LogitRelaxedBernoulli.arg_constraints
-    support, _shown, has_rsample = constraints.unit_interval, (), True
-
-    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
-        base = LogitRelaxedBernoulli(temperature, probs, logits)
-        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
+class _Relaxed(TransformedDistribution):
+    """A transform of a distribution, with its parameters."""
 
     @property
     def temperature(self):
@@ -65,6 +58,17 @@ class RelaxedBernoulli(TransformedDistribution):
     @property
     def logits(self):
         return self.base_dist.logits
+
+
+class RelaxedBernoulli(_Relaxed):
+    """A number between 0 and 1, near one of them at a low temperature."""
+
+    arg_constraints = LogitRelaxedBernoulli.arg_constraints
+    support, _shown, has_rsample = constraints.unit_interval, (), True
+
+    def __init__(self, temperature, probs=None, logits=None, validate_args=None):
+        base = LogitRelaxedBernoulli(temperature, probs, logits)
+        super().__init__(base, SigmoidTransform(), validate_args=validate_args)
 
 
 class ExpRelaxedCategorical(Distribution):
@@ -108,7 +112,7 @@ class ExpRelaxedCategorical(Distribution):
         return (scores - scores.logsumexp(-1, keepdim=True)).sum(-1) + scale
 
 
-class RelaxedOneHotCategorical(TransformedDistribution):
+class RelaxedOneHotCategorical(_Relaxed):
     """A point of the simplex, near a corner at a low temperature."""
 
     arg_constraints = ExpRelaxedCategorical.arg_constraints
@@ -117,15 +121,3 @@ class RelaxedOneHotCategorical(TransformedDistribution):
     def __init__(self, temperature, probs=None, logits=None, validate_args=None):
         base = ExpRelaxedCategorical(temperature, probs, logits, validate_args=validate_args)
         super().__init__(base, ExpTransform(), validate_args=validate_args)
-
-    @property
-    def temperature(self):
-        return self.base_dist.temperature
-
-    @property
-    def probs(self):
-        return self.base_dist.probs
-
-    @property
-    def logits(self):
-        return self.base_dist.logits

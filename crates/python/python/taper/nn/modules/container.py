@@ -102,44 +102,52 @@ class ModuleList(Module):
         self._modules = OrderedDict((str(at), module) for at, module in enumerate(kept))
 
 
-class ModuleDict(Module):
+class _Keyed(Module):
+    """Members of one kind by their names."""
+
+    _kind = None
+
+    def __getitem__(self, key):
+        return self.__dict__[self._kind][key]
+
+    def __delitem__(self, key):
+        del self.__dict__[self._kind][key]
+
+    def __len__(self):
+        return len(self.__dict__[self._kind])
+
+    def __iter__(self):
+        return iter(self.__dict__[self._kind])
+
+    def __contains__(self, key):
+        return key in self.__dict__[self._kind]
+
+    def keys(self):
+        return self.__dict__[self._kind].keys()
+
+    def items(self):
+        return self.__dict__[self._kind].items()
+
+    def values(self):
+        return self.__dict__[self._kind].values()
+
+    def update(self, members):
+        for key, member in members.items() if hasattr(members, "items") else members:
+            self[key] = member
+
+    def pop(self, key):
+        return self.__dict__[self._kind].pop(key)
+
+
+class ModuleDict(_Keyed):
+    _kind = "_modules"
+
     def __init__(self, modules=None):
         super().__init__()
         self.update(modules or {})
 
-    def __getitem__(self, key):
-        return self._modules[key]
-
     def __setitem__(self, key, module):
         self.add_module(key, module)
-
-    def __delitem__(self, key):
-        del self._modules[key]
-
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules)
-
-    def __contains__(self, key):
-        return key in self._modules
-
-    def keys(self):
-        return self._modules.keys()
-
-    def items(self):
-        return self._modules.items()
-
-    def values(self):
-        return self._modules.values()
-
-    def update(self, modules):
-        for key, module in modules.items() if hasattr(modules, "items") else modules:
-            self[key] = module
-
-    def pop(self, key):
-        return self._modules.pop(key)
 
 
 class ParameterList(Module):
@@ -170,35 +178,12 @@ class ParameterList(Module):
         return self
 
 
-class ParameterDict(Module):
+class ParameterDict(_Keyed):
+    _kind = "_parameters"
+
     def __init__(self, parameters=None):
         super().__init__()
         self.update(parameters or {})
 
-    def __getitem__(self, key):
-        return self._parameters[key]
-
     def __setitem__(self, key, value):
         self.register_parameter(key, value if isinstance(value, Parameter) else Parameter(value))
-
-    def __len__(self):
-        return len(self._parameters)
-
-    def __iter__(self):
-        return iter(self._parameters)
-
-    def __contains__(self, key):
-        return key in self._parameters
-
-    def keys(self):
-        return self._parameters.keys()
-
-    def items(self):
-        return self._parameters.items()
-
-    def values(self):
-        return self._parameters.values()
-
-    def update(self, parameters):
-        for key, value in parameters.items():
-            self[key] = value
