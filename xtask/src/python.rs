@@ -10,7 +10,7 @@ use std::{
 use crate::{Result, workspace::succeed};
 
 /// The packages of the environment beside the wheel: the builder, and what the tests import.
-const PACKAGES: &[&str] = &["maturin>=1.9,<2", "numpy", "pytest"];
+const PACKAGES: &[&str] = &["maturin>=1.9,<2", "mypy", "numpy", "pytest"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
