@@ -1,10 +1,12 @@
 //! The tape: the recorded graph in topological order, run backward with one rule per operation.
 
-use std::{collections::hash_map::Entry, panic::Location};
+use std::collections::hash_map::Entry;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use tensor_core::{DType, Error, ErrorKind, Op, Result, Tensor, autocast, set_grad_enabled, with_location};
+use tensor_core::{
+    DType, Error, ErrorKind, Location, Op, Result, Tensor, autocast, set_grad_enabled, with_location,
+};
 
 use crate::{
     rules,

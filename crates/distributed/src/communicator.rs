@@ -2,7 +2,6 @@
 
 use std::{
     env, fmt,
-    panic::Location,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tensor_core::{DType, Device, Error, Result, Shape, Tensor, lock};
+use tensor_core::{DType, Device, Error, Location, Result, Shape, Tensor, lock};
 
 use crate::{
     engine::{Answer, Counters, Engine, Job, Task, words_of},

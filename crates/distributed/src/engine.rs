@@ -3,7 +3,6 @@
 //! ranks.
 
 use std::{
-    panic::Location,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -13,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tensor_core::{Error, ErrorKind, Result, note_call};
+use tensor_core::{Error, ErrorKind, Location, Result, note_call};
 
 use crate::{
     numbers,
@@ -31,7 +30,7 @@ pub(crate) struct Job {
     pub(crate) data: Words,
     pub(crate) reply: Sender<Result<Answer>>,
     /// The line of the caller.
-    pub(crate) location: &'static Location<'static>,
+    pub(crate) location: Location,
 }
 
 pub(crate) enum Task {
@@ -196,7 +195,7 @@ impl Engine {
         Duration::from_millis(self.timeout.load(Ordering::Relaxed))
     }
 
-    fn perform(&mut self, task: Task, data: Words, location: &'static Location<'static>) -> Result<Answer> {
+    fn perform(&mut self, task: Task, data: Words, location: Location) -> Result<Answer> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }

@@ -1,10 +1,10 @@
 //! [`memory_snapshot`]: the lines of a program that hold a device's memory. [`memory_summary`]: a device's
 //! memory and its free buffers.
 
-use std::{collections::HashMap, fmt, panic::Location};
+use std::{collections::HashMap, fmt};
 
 use tensor_core::{
-    DType, Device, Error, FreeBuffers, LiveBuffer, MemoryStats, PeakMemory, Result, Shape,
+    DType, Device, Error, FreeBuffers, LiveBuffer, Location, MemoryStats, PeakMemory, Result, Shape,
     backend::readable_bytes, live_buffers, peak_memory,
 };
 
@@ -24,7 +24,7 @@ pub struct MemorySnapshot {
 #[non_exhaustive]
 pub struct MemoryLine {
     /// The line; for parameters and other cells, the line that made them.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// The device's name.
     pub device: String,
     /// The bytes of all buffers.
@@ -164,7 +164,7 @@ fn not_recorded(op: &'static str) -> Error {
 
 /// The lines that hold these buffers, the largest first.
 fn by_line(buffers: Vec<LiveBuffer>) -> Vec<MemoryLine> {
-    let mut places: HashMap<(&'static Location<'static>, String), usize> = HashMap::new();
+    let mut places: HashMap<(Location, String), usize> = HashMap::new();
     let mut lines: Vec<MemoryLine> = Vec::new();
     for buffer in buffers {
         let device = buffer.device.name().to_string();

@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     fmt::{self, Write},
-    panic::Location,
     time::Duration,
 };
 
-use tensor_core::{BuiltOperation, KernelRun, PlanRun, ProfileEvents, Result, backend::readable_bytes};
+use tensor_core::{
+    BuiltOperation, KernelRun, Location, PlanRun, ProfileEvents, Result, backend::readable_bytes,
+};
 
 use crate::json::quoted;
 
@@ -49,8 +50,8 @@ pub struct Profile<T> {
 /// `Invalid` during another profile; the errors of `f`.
 #[track_caller]
 pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<Profile<T>> {
-    let (value, ProfileEvents { runs, plans, built, .. }) = tensor_core::profile(f)?;
-    Ok(Profile { value, runs, plans, built })
+    let (value, events) = tensor_core::profile(f)?;
+    Ok(Profile::new(value, events))
 }
 
 /// All runs of one kernel for one line: a row of the table that a [`Profile`] prints.
@@ -70,6 +71,13 @@ pub struct ProfileLine<'a> {
 }
 
 impl<T> Profile<T> {
+    /// A profile of recorded events: [`tensor_core::Profiling`] has them.
+    #[must_use]
+    pub fn new(value: T, events: ProfileEvents) -> Profile<T> {
+        let ProfileEvents { runs, plans, built } = events;
+        Profile { value, runs, plans, built }
+    }
+
     /// The total time of all kernels.
     #[must_use]
     pub fn time(&self) -> Duration {
@@ -79,7 +87,7 @@ impl<T> Profile<T> {
     /// The rows of the table, the longest first.
     #[must_use]
     pub fn lines(&self) -> Vec<ProfileLine<'_>> {
-        type Key<'a> = (&'a str, &'static str, &'static str, &'static Location<'static>);
+        type Key<'a> = (&'a str, &'static str, &'static str, Location);
         let mut places: HashMap<Key<'_>, usize> = HashMap::new();
         let mut lines: Vec<ProfileLine<'_>> = Vec::new();
         for run in &self.runs {

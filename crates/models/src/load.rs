@@ -15,7 +15,7 @@ struct ModelType {
     model_type: String,
 }
 
-type Load = fn(&Path, &Device) -> Result<Box<dyn LanguageModel>>;
+type Load = fn(&Path, &Device) -> Result<Box<dyn LanguageModel + Send + Sync>>;
 
 /// The loaders by `model_type`.
 const LOADERS: &[(&[&str], Load)] = &[
@@ -42,12 +42,15 @@ const LOADERS: &[(&[&str], Load)] = &[
 ];
 
 /// A decoder from a folder with `config.json` and weights, whose `model_type` says which architecture it
-/// has, or from a GGUF file.
+/// has, or from a GGUF file. Threads may share it.
 ///
 /// # Errors
 /// A `File` error for a model that is not known, and those of the architecture's `from_folder`.
 #[track_caller]
-pub fn load_language_model(path: impl AsRef<Path>, device: &Device) -> Result<Box<dyn LanguageModel>> {
+pub fn load_language_model(
+    path: impl AsRef<Path>,
+    device: &Device,
+) -> Result<Box<dyn LanguageModel + Send + Sync>> {
     let path = path.as_ref();
     if !path.is_dir() {
         return Ok(Box::new(Llama::from_folder(path, device)?));

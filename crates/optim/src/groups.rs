@@ -10,15 +10,14 @@ use std::{
     fmt,
     io::{self, Write},
     ops::{Deref, DerefMut},
-    panic::Location,
     sync::{Arc, Mutex},
 };
 
 use autograd::no_grad;
 use tensor_core::{
-    DType, Error, ErrorKind, GraphNumbers, HostState, HostValues, NotedState, Result, Shape, State, Stateful,
-    Tensor, WeakTensor, build_only, caller_line, eval_all, eval_in_place, eval_pending, is_capturing, lock,
-    note_host_state, parameter_name, refuse_later,
+    DType, Error, ErrorKind, GraphNumbers, HostState, HostValues, Location, NotedState, Result, Shape, State,
+    Stateful, Tensor, WeakTensor, build_only, caller_line, eval_all, eval_in_place, eval_pending,
+    is_capturing, lock, note_host_state, parameter_name, refuse_later,
 };
 
 use crate::{
@@ -242,7 +241,7 @@ impl<C: UpdateRule> ParamGroups<C> {
     }
 
     /// Says once that a step changes nothing, which is probably a mistake.
-    fn report_no_gradients(&mut self, caller: &Location<'_>) {
+    fn report_no_gradients(&mut self, caller: Location) {
         if !std::mem::replace(&mut self.reported_no_gradients, true) {
             // A closed stderr is not an error.
             let _ = writeln!(
@@ -281,7 +280,7 @@ impl<C: UpdateRule> ParamGroups<C> {
     }
 
     /// Counts a step, and says once, after some steps, which parameters have had no gradient so far.
-    fn watch(&mut self, caller: &Location<'_>) {
+    fn watch(&mut self, caller: Location) {
         if self.steps_watched >= STEPS_WATCHED {
             return;
         }

@@ -235,3 +235,15 @@ pub(crate) fn set_default_device(device: Option<At>) -> PyResult<()> {
 pub(crate) fn get_default_device() -> PyDevice {
     default()
 }
+
+/// The number of threads of the CPU.
+#[pyfunction]
+pub(crate) fn _num_threads() -> usize {
+    taper::num_threads()
+}
+
+/// Sets the number of threads of the CPU.
+#[pyfunction]
+pub(crate) fn _set_num_threads(py: Python<'_>, count: usize) -> PyResult<()> {
+    crate::run::run(py, || taper::set_num_threads(count))
+}

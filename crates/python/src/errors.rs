@@ -28,8 +28,12 @@ pub(crate) fn raise(error: Error) -> PyErr {
     if let Some(raised) = RAISED.with_borrow_mut(Option::take) {
         return raised;
     }
-    // Without the line of Rust: Python's traceback has the line of the program.
-    let message = error.kind().to_string();
+    // Python's traceback has the line of a call that fails. Where an operation fails that another line built,
+    // the message has that line.
+    let message = match error.op() {
+        Some(_) => error.to_string(),
+        None => error.kind().to_string(),
+    };
     match error.kind() {
         ErrorKind::IndexOutOfRange { op, .. } if op.starts_with("scatter") || *op == "gather" => {
             PyRuntimeError::new_err(message)

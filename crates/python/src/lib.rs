@@ -13,6 +13,10 @@ mod dtype;
 mod errors;
 mod func;
 mod handle;
+mod inspect;
+mod lines;
+mod models;
+mod onnx;
 mod ops;
 mod optim;
 mod print;
@@ -28,6 +32,7 @@ use pyo3::prelude::*;
 /// The native part of the package.
 #[pymodule]
 fn _taper(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    lines::hide_own_lines();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<tensor::PyTensor>()?;
     module.add_class::<dtype::PyDType>()?;
@@ -39,6 +44,9 @@ fn _taper(module: &Bound<'_, PyModule>) -> PyResult<()> {
     func::register(module)?;
     distributions::register(module)?;
     summary::register(module)?;
+    inspect::register(module)?;
+    onnx::register(module)?;
+    models::register(module)?;
     optim::register(module)?;
     recurrent::register(module)?;
     module.add_function(wrap_pyfunction!(dtype::promote_types, module)?)?;
@@ -49,6 +57,8 @@ fn _taper(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(device::memory_stats, module)?)?;
     module.add_function(wrap_pyfunction!(device::empty_cache, module)?)?;
     module.add_function(wrap_pyfunction!(device::synchronize, module)?)?;
+    module.add_function(wrap_pyfunction!(device::_num_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(device::_set_num_threads, module)?)?;
     module.add_function(wrap_pyfunction!(device::set_default_device, module)?)?;
     module.add_function(wrap_pyfunction!(device::get_default_device, module)?)?;
     module.add_function(wrap_pyfunction!(run::is_grad_enabled, module)?)?;

@@ -1,5 +1,5 @@
-//! The one place where operations run: without the interpreter's lock, in the modes of the thread, and with
-//! errors and panics as exceptions.
+//! The one place where operations run: without the interpreter's lock, in the modes of the thread, ascribed
+//! to the line of Python, and with errors and panics as exceptions.
 
 use std::{
     cell::Cell,
@@ -7,11 +7,12 @@ use std::{
 };
 
 use pyo3::prelude::*;
-use taper::{DType, Result};
+use taper::{DType, Result, tensor_core::with_location};
 
 use crate::{
     dtype::{Kind, PyDType},
     errors::{panicked, raise},
+    lines,
 };
 
 thread_local! {
@@ -24,7 +25,12 @@ thread_local! {
 /// Runs an operation without the interpreter's lock, and raises its error.
 pub(crate) fn run<R: Send>(py: Python<'_>, f: impl FnOnce() -> Result<R> + Send) -> PyResult<R> {
     let (recording, autocast) = (RECORDING.get(), AUTOCAST.get());
+    let line = lines::caller(py);
     let ran = py.detach(move || {
+        let f = || match line {
+            Some(line) => with_location(line, f),
+            None => f(),
+        };
         catch_unwind(AssertUnwindSafe(|| {
             taper::autograd::set_grad_enabled(recording, || match autocast {
                 Some(dtype) => taper::autocast(dtype, f),

@@ -148,9 +148,9 @@ pub use tensor_core::float8::*;
 pub use tensor_core::{
     Affine, AffineBits, Axes, Axis, Bins, BlockFormat, Codebook4, CodebookScales, DType, Device, DeviceInfo,
     DeviceKind, Element, ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType,
-    HistogramOptions, Index, IntegerGroups, Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis,
-    Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor,
-    TensorOptions, TensorTree, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all,
+    HistogramOptions, Index, IntegerGroups, Interpolation, Kind, Layout, Location, MemoryStats, MeshIndexing,
+    NewAxis, Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue, Stateful, StepBy,
+    Tensor, TensorOptions, TensorTree, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all,
     eval_pending, f16, fork_rng, no_autocast, set_default_dtype,
 };
 

@@ -34,6 +34,7 @@ pub use base::npy;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result, few},
+    location::Location,
     near_names::near_names,
     origin::{CallerLine, at_caller, caller_line, hide_lines_of, with_location, with_own_lines},
     parameter_names::{note_parameter_names, parameter_name},
@@ -115,7 +116,7 @@ pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},
     plan::{Separation, StoreReason},
     watch::{
-        Anomaly, AnomalyStep, KernelRun, PlanRun, ProfileEvents, TensorStatistics, detect_anomaly,
+        Anomaly, AnomalyStep, KernelRun, PlanRun, ProfileEvents, Profiling, TensorStatistics, detect_anomaly,
         find_anomaly, profile, without_fusion,
     },
 };

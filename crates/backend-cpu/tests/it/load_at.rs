@@ -6,7 +6,7 @@ use taper_testing::{
     load_at::{LoadAtCase, bad_load_at_cases, load_at_cases},
 };
 use tensor_core::{
-    DType, Device, Error, ErrorKind, Launch, Result, Scalar, Storage, Ticket, kernel::Compiled,
+    DType, Device, Error, ErrorKind, Launch, Location, Result, Scalar, Storage, Ticket, kernel::Compiled,
 };
 
 /// The dtypes that indices may be of.
@@ -28,7 +28,7 @@ fn run(device: &Device, case: &LoadAtCase, with_tickets: bool) -> Result<Vec<Vec
     let inputs: Vec<Storage> = inputs.iter().map(|input| upload(device, input)).collect();
     let fresh = |output: &tensor_core::kernel::Output| backend.allocate(output.dtype, output.shape.numel());
     let outputs: Vec<Storage> = kernel.outputs.iter().map(fresh).collect::<Result<_>>()?;
-    let tickets = Ticket::all(kernel, "take", std::panic::Location::caller());
+    let tickets = Ticket::all(kernel, "take", Location::caller());
     let launch = Launch {
         kernel,
         compiled: &Compiled::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use taper_testing::load_at::{LoadAtCase, bad_load_at_cases, load_at_cases};
 use tensor_core::{
-    BinaryOp, DType, ErrorKind, Kernel, Launch, Layout, Ticket,
+    BinaryOp, DType, ErrorKind, Kernel, Launch, Layout, Location, Ticket,
     kernel::{Compiled, IndexedAxis, Instr, Program},
 };
 
@@ -98,7 +98,7 @@ fn each_table_has_a_ticket_of_its_own() {
                 upload(DType::F32, &[10.0, 20.0, 30.0, 40.0, 50.0, 60.0]),
             ];
             let output = backend.allocate(DType::F32, 3).unwrap();
-            let tickets = Ticket::all(&kernel, "add", std::panic::Location::caller());
+            let tickets = Ticket::all(&kernel, "add", Location::caller());
             assert_eq!(tickets.iter().map(|(operand, _)| *operand).collect::<Vec<_>>(), [2, 3]);
             let launch = Launch {
                 kernel: &kernel,

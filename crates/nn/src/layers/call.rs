@@ -8,17 +8,16 @@ use std::{
     borrow::Cow,
     cell::{Cell, RefCell},
     fmt,
-    panic::Location,
     rc::Rc,
 };
 
-use tensor_core::{OnDrop, Result, Shape, Tensor, end_layer_call, with_own_lines};
+use tensor_core::{Location, OnDrop, Result, Shape, Tensor, end_layer_call, with_own_lines};
 
 use crate::{Layer, visitor::place};
 
 thread_local! {
     /// The line of the call that is being forwarded.
-    static PASSED_ON: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    static PASSED_ON: Cell<Option<Location>> = const { Cell::new(None) };
     /// The calls so far, while they are recorded.
     static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
     /// The hook that gets the outputs of layers.
@@ -32,7 +31,7 @@ pub(crate) type OutputHook = dyn Fn((usize, usize), &Tensor) -> Result<Option<Te
 
 /// The user's line: the caller's, or the one stored by code that forwards the call.
 #[track_caller]
-pub(super) fn caller() -> &'static Location<'static> {
+pub(super) fn caller() -> Location {
     let caller = Location::caller();
     match PASSED_ON.get() {
         Some(passed_on) if is_here(caller) => passed_on,
@@ -41,17 +40,13 @@ pub(super) fn caller() -> &'static Location<'static> {
 }
 
 /// Whether a line is in this folder.
-fn is_here(location: &Location<'_>) -> bool {
+fn is_here(location: Location) -> bool {
     let folder = file!().strip_suffix("call.rs").unwrap_or(file!());
     location.file().starts_with(folder)
 }
 
 /// Calls a layer whose type may be known only at run time, on behalf of the line `caller`.
-pub(super) fn dispatch<L: Layer + ?Sized>(
-    layer: &L,
-    input: &Tensor,
-    caller: &'static Location<'static>,
-) -> Result<Tensor> {
+pub(super) fn dispatch<L: Layer + ?Sized>(layer: &L, input: &Tensor, caller: Location) -> Result<Tensor> {
     let before = PASSED_ON.replace(Some(caller));
     let _restore = OnDrop::new(|| PASSED_ON.set(before));
     with_own_lines(|| layer.forward(input))

@@ -1,9 +1,9 @@
 //! A sequence of layers.
 
-use std::{fmt, panic::Location};
+use std::fmt;
 
 use autograd::checkpoint;
-use tensor_core::{Error, Result, Tensor, begin_layer_call};
+use tensor_core::{Error, Location, Result, Tensor, begin_layer_call};
 
 use super::call;
 use crate::{Layer, Module, Visitor, VisitorMut};
@@ -119,18 +119,13 @@ impl Sequential {
         run(last, first.len(), &out, caller)
     }
 
-    fn run(&self, input: &Tensor, caller: &'static Location<'static>) -> Result<Tensor> {
+    fn run(&self, input: &Tensor, caller: Location) -> Result<Tensor> {
         run(&self.layers, 0, input, caller)
     }
 }
 
 /// The output of the last of some layers, which begin at position `first` of their sequence.
-fn run(
-    layers: &[Box<dyn Layer>],
-    first: usize,
-    input: &Tensor,
-    caller: &'static Location<'static>,
-) -> Result<Tensor> {
+fn run(layers: &[Box<dyn Layer>], first: usize, input: &Tensor, caller: Location) -> Result<Tensor> {
     let mut out = input.clone();
     for (index, layer) in layers.iter().enumerate() {
         let (calls, begun) = (call::count(), begin_layer_call());

@@ -29,6 +29,7 @@ from ._taper import (  # noqa: E402
     __version__,
     device,
     dtype,
+    explain,
     get_default_device,
     get_default_dtype,
     is_grad_enabled,
@@ -59,14 +60,17 @@ from . import (  # noqa: E402
     jit,
     linalg,
     masked,
+    models,
     nn,
     onnx,
     optim,
+    profiler,
     random,
     safetensors,
     serialization,
     signal,
     special,
+    studio,
     testing,
     types,
     utils,
@@ -118,13 +122,11 @@ def is_inference_mode_enabled():
 
 
 def get_num_threads():
-    import os
-
-    return os.cpu_count() or 1
+    return _taper._num_threads()
 
 
 def set_num_threads(count):
-    """Taper's threads are set before the program starts, with ``TAPER_THREADS``."""
+    _taper._set_num_threads(count)
 
 
 def set_float32_matmul_precision(precision):

@@ -1,10 +1,11 @@
 //! [`Error`]: the one error type of the workspace. Each kind says what was given, what was expected, and
 //! what to do.
 
-use std::{collections::HashSet, fmt, panic::Location, path::PathBuf};
+use std::{collections::HashSet, fmt, path::PathBuf};
 
 use crate::{
     base::{
+        location::Location,
         origin::{here, outside},
         shape::Shape,
     },
@@ -37,7 +38,7 @@ struct Inner {
     layer: Option<(String, String)>,
     /// The operation whose computation failed.
     op: Option<&'static str>,
-    location: Option<&'static Location<'static>>,
+    location: Option<Location>,
     /// Whether `location` is the line that read the failing result: the operation was built inside a
     /// library.
     read_there: bool,
@@ -85,7 +86,7 @@ impl Error {
     /// The line of the user's program: where the failing method was called or, for a failure during
     /// evaluation, where the failing tensor was built. If a library built it, as a model of `taper::models`
     /// does, it is the line that read the result.
-    pub fn location(&self) -> Option<&'static Location<'static>> {
+    pub fn location(&self) -> Option<Location> {
         self.0.location
     }
 
@@ -128,7 +129,7 @@ impl Error {
     }
 
     /// [`Error::here`] with a saved line: a future's errors are made while it is polled.
-    pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
+    pub(crate) fn met_at(mut self, location: Location) -> Error {
         if self.0.location.is_none() {
             self.0.location = outside(location);
             self.0.read_there = self.0.op.is_some();
@@ -139,7 +140,7 @@ impl Error {
     /// The same error, raised while computing a tensor that `op` made at `location`. An operation or
     /// line that it already has stays. A line of a library is left out: the line that reads the result is
     /// named in its place, by [`Error::met_at`].
-    pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
+    pub(crate) fn computing(mut self, op: &'static str, location: Location) -> Error {
         if self.0.op.is_none() {
             (self.0.op, self.0.location) = (Some(op), outside(location));
         }

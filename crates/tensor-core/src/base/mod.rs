@@ -5,6 +5,7 @@ pub(crate) mod axes;
 pub(crate) mod error;
 pub mod file;
 pub(crate) mod host_bytes;
+pub(crate) mod location;
 pub(crate) mod near_names;
 pub mod npy;
 pub(crate) mod on_drop;

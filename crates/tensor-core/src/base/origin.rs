@@ -4,14 +4,13 @@
 use std::{
     cell::Cell,
     marker::PhantomData,
-    panic::Location,
     sync::{PoisonError, RwLock},
 };
 
-use super::on_drop::OnDrop;
+use super::{location::Location, on_drop::OnDrop};
 
 thread_local! {
-    static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    static ORIGIN: Cell<Option<Location>> = const { Cell::new(None) };
     /// The operation whose gradient rule runs.
     static GRADIENT_RULE: Cell<Option<ForwardOperation>> = const { Cell::new(None) };
 }
@@ -21,13 +20,13 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "lines are ascribed until this is dropped"]
 pub struct CallerLine {
-    previous: Option<&'static Location<'static>>,
+    previous: Option<Location>,
     /// It restores the state of its own thread.
     of_thread: PhantomData<*const ()>,
 }
 
 impl CallerLine {
-    fn set(origin: Option<&'static Location<'static>>) -> CallerLine {
+    fn set(origin: Option<Location>) -> CallerLine {
         CallerLine { previous: ORIGIN.replace(origin), of_thread: PhantomData }
     }
 }
@@ -49,7 +48,7 @@ pub fn caller_line() -> CallerLine {
 
 /// Runs `f` with every tensor built in it ascribed to `location`: a gradient is ascribed to the line of
 /// its forward operation.
-pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+pub fn with_location<R>(location: Location, f: impl FnOnce() -> R) -> R {
     let _line = CallerLine::set(Some(location));
     f()
 }
@@ -64,7 +63,7 @@ pub(crate) struct ForwardOperation {
 /// Runs `f`, the gradient rule of an operation with this line. Tensors built in it belong to both.
 pub(crate) fn in_gradient_rule<R>(
     operation: ForwardOperation,
-    location: &'static Location<'static>,
+    location: Location,
     f: impl FnOnce() -> R,
 ) -> R {
     let before = GRADIENT_RULE.replace(Some(operation));
@@ -91,7 +90,7 @@ pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
 
 /// The line to which tensors built now are ascribed.
 #[track_caller]
-pub(crate) fn here() -> &'static Location<'static> {
+pub(crate) fn here() -> Location {
     // Not `unwrap_or_else(Location::caller)`: the standard library would be the caller.
     match ORIGIN.get() {
         Some(location) => location,
@@ -129,7 +128,7 @@ const fn folder(file: &str) -> &str {
 
 /// The line, unless it is in this crate, in a library that [hides its lines](hide_lines_of), or in the
 /// standard library calling a closure: a user can do nothing with such a line.
-pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
+pub(crate) fn outside(location: Location) -> Option<Location> {
     // The source folder of this crate: the parent of the folder of this file.
     const OWN: &str = {
         let (own, _) = folder(file!()).split_at(folder(file!()).len() - 1);
@@ -150,26 +149,26 @@ fn is_standard(file: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{folder, is_standard, outside};
+    use super::{Location, folder, is_standard, outside};
 
     #[test]
     fn a_line_of_the_standard_library_is_no_users_line() {
         // The standard library is the caller of a function passed to it.
         let unit = [()].first().copied();
-        let handed_on = unit.map(tracked).unwrap_or(std::panic::Location::caller());
+        let handed_on = unit.map(tracked).unwrap_or(Location::caller());
         assert!(is_standard(handed_on.file()), "{handed_on}");
         assert!(outside(handed_on).is_none());
         assert!(!is_standard("src/main.rs") && !is_standard("/home/me/library/src/main.rs"));
     }
 
     #[track_caller]
-    fn tracked((): ()) -> &'static std::panic::Location<'static> {
-        std::panic::Location::caller()
+    fn tracked((): ()) -> Location {
+        Location::caller()
     }
 
     #[test]
     fn lines_of_this_crate_are_hidden_and_folders_end_with_their_separator() {
-        assert!(outside(std::panic::Location::caller()).is_none());
+        assert!(outside(Location::caller()).is_none());
         assert_eq!(folder("crates/nn/src/lib.rs"), "crates/nn/src/");
         assert_eq!(folder("crates\\nn\\src\\lib.rs"), "crates\\nn\\src\\");
         assert_eq!(folder("main.rs"), "");

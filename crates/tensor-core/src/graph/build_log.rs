@@ -2,7 +2,6 @@
 //! rule.
 
 use std::{
-    panic::Location,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +11,7 @@ use std::{
 
 use web_time::Instant;
 
-use crate::base::sync::lock;
+use crate::base::{location::Location, sync::lock};
 
 /// An operation that was built during a profile.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub struct BuiltOperation {
     /// The operation's name.
     pub op: &'static str,
     /// The line that built it; for a part of a gradient, the line of its forward operation.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// The ids of its inputs, in order. A parameter's own id stands in place of its value's.
     pub inputs: Vec<u64>,
     /// The operation whose gradient rule built it.

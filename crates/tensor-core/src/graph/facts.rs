@@ -187,9 +187,8 @@ impl Tickets {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::panic::Location;
-
     use super::*;
+    use crate::Location;
     use crate::kernels::{
         kernel::{Kernel, Operand},
         layout::Layout,

@@ -1,15 +1,13 @@
 //! [`Tensor`]: a counted handle to a node, and the properties of that node. Its operations are in the
 //! module `tensor`.
 
-use std::{
-    panic::Location,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     base::{
         axes::Axis,
         error::Result,
+        location::Location,
         origin::{ForwardOperation, in_gradient_rule},
         shape::Shape,
         sync::lock,
@@ -142,7 +140,7 @@ impl Tensor {
 
     /// The user's source line that built this tensor.
     #[must_use]
-    pub fn location(&self) -> &'static Location<'static> {
+    pub fn location(&self) -> Location {
         self.0.location
     }
 

@@ -1,18 +1,15 @@
 //! The tensors that hold memory: while recording is on, each new node is noted, and the tensors that are
 //! alive at the greatest use of memory are kept. While it is off, this costs one relaxed load per node.
 
-use std::{
-    panic::Location,
-    sync::{
-        Arc, Mutex, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, Weak,
+    atomic::{AtomicBool, Ordering},
 };
 
 use rustc_hash::FxHashMap;
 
 use crate::{
-    base::{origin::gradient_rule, shape::Shape, sync::lock},
+    base::{location::Location, origin::gradient_rule, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
     graph::{
@@ -46,7 +43,7 @@ struct Noted {
 #[derive(Clone, Debug)]
 pub struct LiveBuffer {
     /// The line that made the tensor; for a parameter or another cell, the line that made the cell.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// The operation that made the tensor: `leaf` for one uploaded from the host, `parameter` for a
     /// cell's value.
     pub op: &'static str,

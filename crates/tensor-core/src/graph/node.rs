@@ -4,7 +4,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    panic::Location,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
@@ -14,7 +13,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    base::{error::Result, on_drop::OnDrop, shape::Shape, sync::lock},
+    base::{error::Result, location::Location, on_drop::OnDrop, shape::Shape, sync::lock},
     devices::{backend::Fill, device::Device},
     elements::dtype::DType,
     graph::{
@@ -93,7 +92,7 @@ pub(crate) struct Node {
     pub(crate) handles: AtomicU32,
     pub(crate) shape: Shape,
     pub(crate) device: Device,
-    pub(crate) location: &'static Location<'static>,
+    pub(crate) location: Location,
     pub(crate) state: Mutex<State>,
     /// Lock-free flag: `state` has its value. Never cleared.
     computed: AtomicBool,
@@ -255,7 +254,7 @@ impl Node {
         inputs: Inputs,
         value: Option<Value>,
         tracked: bool,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Node {
         // Kernels rely on this. Operations that enlarge a shape have checked it before, with an error
         // for the user.

@@ -1,16 +1,14 @@
 //! [`Ticket`]: a deferred index check whose result arrives with the data.
 
-use std::{
-    panic::Location,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        location::Location,
         shape::Shape,
     },
     elements::dtype::DType,
@@ -35,7 +33,7 @@ pub struct Ticket {
     number: u64,
     /// The user's operation; its source line is next.
     op: &'static str,
-    location: &'static Location<'static>,
+    location: Location,
     check: Check,
     state: AtomicU8,
     /// The bad index, or the failure code of a custom kernel.
@@ -64,7 +62,7 @@ impl Ticket {
         kernel: &Kernel,
         IndexedOperand { axis, size, .. }: IndexedOperand,
         op: &'static str,
-        location: &'static Location<'static>,
+        location: Location,
     ) -> Ticket {
         // A program that reads at indices implements a gather.
         let kernel = if kernel.body.program().is_some() { "gather" } else { kernel.name() };
@@ -73,11 +71,7 @@ impl Ticket {
 
     /// A ticket for a launch of a custom kernel that may find that its inputs have no result; `None` for
     /// any other.
-    pub fn of_custom(
-        kernel: &Kernel,
-        op: &'static str,
-        location: &'static Location<'static>,
-    ) -> Option<Ticket> {
+    pub fn of_custom(kernel: &Kernel, op: &'static str, location: Location) -> Option<Ticket> {
         let Body::Custom(custom) = &kernel.body else { return None };
         custom.may_fail().then(|| {
             let check = Check::Custom(Arc::clone(custom), specs(&kernel.operands));
@@ -87,11 +81,7 @@ impl Ticket {
 
     /// All tickets for a launch of `kernel` if nothing is known about its indices, in the form of
     /// [`crate::Launch::tickets`].
-    pub fn all(
-        kernel: &Kernel,
-        op: &'static str,
-        location: &'static Location<'static>,
-    ) -> Vec<(usize, Arc<Ticket>)> {
+    pub fn all(kernel: &Kernel, op: &'static str, location: Location) -> Vec<(usize, Arc<Ticket>)> {
         let indexed = kernel
             .indexed_operands()
             .into_iter()
@@ -100,7 +90,7 @@ impl Ticket {
         indexed.chain(custom).collect()
     }
 
-    fn new(check: Check, op: &'static str, location: &'static Location<'static>) -> Ticket {
+    fn new(check: Check, op: &'static str, location: Location) -> Ticket {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ticket {
             number: NEXT.fetch_add(1, Ordering::Relaxed),

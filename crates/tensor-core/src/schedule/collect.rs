@@ -3,7 +3,6 @@
 
 use std::{
     cell::RefCell,
-    panic::Location,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering, fence},
@@ -13,7 +12,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    base::sync::lock,
+    base::{location::Location, sync::lock},
     graph::{
         node::{Inputs, Node, Value},
         op::{Expression, Op, OpClass, OtherOp, Subscripts, TupleOp, ViewOp},
@@ -423,8 +422,7 @@ impl Collector {
         key.clear();
         // The source lines of gathers and their operations, in order of first occurrence: gathers of one line
         // share an input.
-        let mut lines: SmallVec<[(&'static Location<'static>, Option<&'static Refusal>); 4]> =
-            SmallVec::new();
+        let mut lines: SmallVec<[(Location, Option<&'static Refusal>); 4]> = SmallVec::new();
         for item in &self.items {
             let node = &item.node;
             let view = item.value.as_ref().and_then(|value| value.view.as_deref());

@@ -1,6 +1,6 @@
 //! The kernels that an evaluation would run, without running them.
 
-use std::{collections::HashSet, panic::Location, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     PlanCache,
@@ -9,7 +9,7 @@ use super::{
     plan::{self, Output, Plan, Reasons, Separation, StoreReason, Target},
 };
 use crate::{
-    base::{error::Result, shape::Shape, sync::lock},
+    base::{error::Result, location::Location, shape::Shape, sync::lock},
     devices::device::Device,
     elements::{dtype::DType, scalar::Scalar},
     graph::{handle::Tensor, node::Node, op::Op},
@@ -37,7 +37,7 @@ pub struct PlannedCopy {
     /// The number of bytes.
     pub bytes: u64,
     /// The line that requested it.
-    pub location: &'static Location<'static>,
+    pub location: Location,
 }
 
 /// A kernel, and the part of the graph that it computes.
@@ -73,7 +73,7 @@ pub struct PlannedOperation {
     /// The dtype of its result.
     pub dtype: DType,
     /// The line that built it.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// Whether the result is stored, rather than used only inside the kernel.
     pub stored: bool,
     /// Why it is stored.

@@ -4,7 +4,6 @@
 
 use std::{
     collections::VecDeque,
-    panic::Location,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -15,6 +14,7 @@ use web_time::Instant;
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        location::Location,
         origin::gradient_rule,
         shape::Shape,
         sync::lock,
@@ -65,7 +65,7 @@ pub struct KernelRun {
     /// The id of that operation's tensor; 0 for a collective operation.
     pub tensor: u64,
     /// The line that built that operation.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// The time from the start of the profile to its start.
     pub start: Duration,
     /// Its duration, as the device measured it ([`Backend::timed`]); if it has no clock, from submission
@@ -132,22 +132,57 @@ pub struct ProfileEvents {
 /// `Invalid` while another profile is running; any error of `f`.
 #[track_caller]
 pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, ProfileEvents)> {
-    super::pending::flush()?;
-    let Some(watch) = Watch::begin(PROFILE) else {
-        return Err(Error::invalid("profile", "another profile is being taken; end that first"));
-    };
-    let begin = Instant::now();
-    *lock(&RECORDING) =
-        Some(Recording { begin, runs: Vec::new(), plans: Vec::new(), sources: FxHashMap::default() });
-    build_log::begin(begin);
-    let done = f().and_then(|value| super::pending::flush().map(|()| value));
-    drop(watch);
-    let built = build_log::end();
-    let events = lock(&RECORDING).take().map_or_else(ProfileEvents::default, |recording| {
-        let Recording { runs, plans, .. } = recording;
-        ProfileEvents { runs, plans, built }
-    });
-    Ok((done?, events))
+    let profiling = Profiling::begin()?;
+    let value = f();
+    let events = profiling.end();
+    Ok((value?, events?))
+}
+
+/// A [`profile`] of what happens until [`Profiling::end`], for a caller whose work is not one function. If it
+/// is dropped, the profile ends without events.
+#[derive(Debug)]
+#[must_use = "the profile ends when this is dropped"]
+pub struct Profiling {
+    _watch: Watch,
+}
+
+impl Profiling {
+    /// Computes pending tensors, and begins to record.
+    ///
+    /// # Errors
+    /// As [`profile`].
+    #[track_caller]
+    pub fn begin() -> Result<Profiling> {
+        super::pending::flush()?;
+        let Some(watch) = Watch::begin(PROFILE) else {
+            return Err(Error::invalid("profile", "another profile is being taken; end that first"));
+        };
+        let begin = Instant::now();
+        *lock(&RECORDING) =
+            Some(Recording { begin, runs: Vec::new(), plans: Vec::new(), sources: FxHashMap::default() });
+        build_log::begin(begin);
+        Ok(Profiling { _watch: watch })
+    }
+
+    /// Computes what is pending, and gives the events since the beginning.
+    ///
+    /// # Errors
+    /// The errors of the computations.
+    #[track_caller]
+    pub fn end(self) -> Result<ProfileEvents> {
+        super::pending::flush()?;
+        let recorded = lock(&RECORDING).take();
+        let built = build_log::end();
+        let Some(Recording { runs, plans, .. }) = recorded else { return Ok(ProfileEvents::default()) };
+        Ok(ProfileEvents { runs, plans, built })
+    }
+}
+
+impl Drop for Profiling {
+    fn drop(&mut self) {
+        *lock(&RECORDING) = None;
+        build_log::end();
+    }
 }
 
 /// An operation that made a NaN or an infinity from finite inputs: see [`find_anomaly`].
@@ -159,7 +194,7 @@ pub struct Anomaly {
     /// For a part of a gradient, the name of the forward operation.
     pub gradient_of: Option<String>,
     /// The line that built it; for a gradient, the line of its forward operation.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// The statistics of its result.
     pub output: TensorStatistics,
     /// The statistics of its inputs, in order.
@@ -186,7 +221,7 @@ pub struct AnomalyStep {
     /// The operation's name.
     pub op: String,
     /// The line that built it.
-    pub location: &'static Location<'static>,
+    pub location: Location,
     /// The statistics of its result.
     pub output: TensorStatistics,
 }
@@ -345,7 +380,7 @@ fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched:
 pub fn note_call(
     who: impl FnOnce() -> String,
     name: &'static str,
-    location: &'static Location<'static>,
+    location: Location,
     start: Instant,
     bytes: u64,
 ) {

@@ -15,6 +15,7 @@ pub(super) fn watched() -> u8 {
 }
 
 /// Clears a flag when the watched function ends, also by a panic.
+#[derive(Debug)]
 pub(super) struct Watch(u8);
 
 impl Watch {

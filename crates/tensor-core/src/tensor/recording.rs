@@ -1,13 +1,13 @@
 //! [`Recording`]: a part of the graph without its values, so that the operations can be built again with
 //! other inputs. Checkpointing stores these.
 
-use std::{fmt, panic::Location, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    base::{shape::Shape, sync::lock},
+    base::{location::Location, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
     graph::{
@@ -34,7 +34,7 @@ struct Recorded {
     shape: Shape,
     dtype: DType,
     device: Device,
-    location: &'static Location<'static>,
+    location: Location,
     tracked: bool,
     inputs: SmallVec<[Source; 2]>,
     /// The results, for an operation with several.

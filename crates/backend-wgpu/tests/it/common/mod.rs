@@ -8,7 +8,8 @@ use backend_wgpu::{Forced, Form, Options};
 pub(crate) use taper_testing::numbers;
 use taper_testing::settings::{has_turn, opened, turn};
 use tensor_core::{
-    DType, Device, Kernel, Launch, Layout, ReduceOp, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16,
+    DType, Device, Kernel, Launch, Layout, Location, ReduceOp, Result, Scalar, ScatterOp, Storage, Ticket,
+    bf16, f16,
     kernel::{Compiled, Instr, Program},
 };
 
@@ -121,7 +122,7 @@ pub(crate) fn run(
 /// Tickets for a launch that reads indices.
 #[track_caller]
 pub(crate) fn tickets(kernel: &Kernel) -> Vec<(usize, Arc<Ticket>)> {
-    Ticket::all(kernel, kernel.name(), std::panic::Location::caller())
+    Ticket::all(kernel, kernel.name(), Location::caller())
 }
 
 /// All elements of a buffer.

@@ -2,13 +2,10 @@
 //! forward and the backward pass, nodes of the graph, errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{
-    io::{BufRead, BufReader},
-    panic::Location,
-};
+use std::io::{BufRead, BufReader};
 
 use taper::{
-    Error,
+    Error, Location,
     inspect::Graph,
     nn::{
         AdaptiveMaxPool2d, Bilinear, CosineSimilarity, CtcLoss, EmbeddingBag, GruCell, InstanceNorm2d,
@@ -134,7 +131,7 @@ macro_rules! hold {
     ($wrong:ident, $call:expr, $bad:expr) => {{
         // A call may take several lines.
         let lines = line!()..line!() + 4;
-        let of_call = |l: &Location<'_>| l.file() == file!() && lines.contains(&l.line());
+        let of_call = |l: Location| l.file() == file!() && lines.contains(&l.line());
         let profiled = profile(|| Ok(taper::detect_anomaly(|| $call.map(|_| ())).is_ok())).unwrap();
         let ran = profiled.runs.iter();
         let others = ran.filter(|run| !of_call(run.location));

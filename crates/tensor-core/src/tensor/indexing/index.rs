@@ -20,6 +20,7 @@ use crate::{
     base::{
         axes::{Axis, Int},
         error::{Error, ErrorKind, Result},
+        location::Location,
         shape::Shape,
     },
     devices::device::Device,
@@ -742,7 +743,7 @@ impl Tensor {
                  .index_put(index, &value, false)?, which is recorded",
             ));
         }
-        let here = std::panic::Location::caller();
+        let here = Location::caller();
         let next = set_grad_enabled(false, || {
             crate::base::origin::with_location(here, || self.put(op, parts, value, accumulate))
         })?;
