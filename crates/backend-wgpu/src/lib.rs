@@ -19,6 +19,7 @@
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | dispatches, and the writer of their WGSL |
 //! | `platform` | differences between systems: clocks, and whether a thread can wait |
+//! | `at_exit` | the end of a process whose software GPU still computes |
 //!
 //! Each module uses only those below it; `kernels` and `device` are independent of each other.
 //!
@@ -26,6 +27,8 @@
 
 #![deny(clippy::wildcard_enum_match_arm)] // every place has to handle a new variant
 
+#[cfg(target_os = "linux")]
+mod at_exit;
 mod backend;
 mod codegen;
 mod counts;

@@ -196,6 +196,10 @@ async fn open_backend((index, number): DeviceKey, options: &Options) -> Result<(
         found.info.name = format!("wgpu:{index}#{number}");
     }
     let gpu = Arc::new(Gpu::open(&found, options).await?);
+    #[cfg(target_os = "linux")]
+    if found.software {
+        crate::at_exit::wait_at_exit(until_idle);
+    }
     let dir = options.cache_dir.as_deref();
     // Measuring needs to wait.
     let tuning = (options.autotune && CAN_WAIT)
@@ -208,10 +212,23 @@ async fn open_backend((index, number): DeviceKey, options: &Options) -> Result<(
     Ok((Device::new(backend), weak))
 }
 
+/// The backends of all open devices.
+pub(crate) fn open_backends() -> Vec<Arc<WgpuBackend>> {
+    lock(&OPEN).iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Waits until every open device has done what was submitted to it.
+#[cfg(target_os = "linux")]
+fn until_idle() {
+    for backend in open_backends() {
+        let _ = backend.gpu.device.poll(wgpu::PollType::wait_indefinitely());
+    }
+}
+
 /// The backend of a device, for `op`.
 pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBackend>> {
     let wanted = Arc::as_ptr(device.backend()).cast::<()>();
-    let found = lock(&OPEN).iter().filter_map(Weak::upgrade).find(|b| Arc::as_ptr(b).cast::<()>() == wanted);
+    let found = open_backends().into_iter().find(|b| Arc::as_ptr(b).cast::<()>() == wanted);
     found.ok_or_else(|| Error::invalid(op, format!("{device} is not a device of this backend")))
 }
 

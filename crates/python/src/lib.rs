@@ -33,6 +33,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _taper(module: &Bound<'_, PyModule>) -> PyResult<()> {
     lines::hide_own_lines();
+    run::end_evaluations_by_signals();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<tensor::PyTensor>()?;
     module.add_class::<dtype::PyDType>()?;

@@ -4,14 +4,18 @@
 use std::{
     cell::Cell,
     panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
 };
 
 use pyo3::prelude::*;
-use taper::{DType, Result, tensor_core::with_location};
+use taper::{
+    DType, Result,
+    tensor_core::{ask_before_kernels, with_location},
+};
 
 use crate::{
     dtype::{Kind, PyDType},
-    errors::{panicked, raise},
+    errors::{keep, panicked, raise},
     lines,
 };
 
@@ -42,6 +46,25 @@ pub(crate) fn run<R: Send>(py: Python<'_>, f: impl FnOnce() -> Result<R> + Send)
         Ok(result) => result.map_err(raise),
         Err(panic) => Err(panicked(panic.as_ref())),
     }
+}
+
+/// The time between two looks at the signals of the process.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// Lets Ctrl-C end an evaluation between two kernels: the exception of Python's handler is kept for
+/// [`raise`].
+pub(crate) fn end_evaluations_by_signals() {
+    ask_before_kernels(|| {
+        thread_local! {
+            static LOOKED: Cell<Option<Instant>> = const { Cell::new(None) };
+        }
+        if LOOKED.get().is_some_and(|looked| looked.elapsed() < SIGNALS) {
+            return Ok(());
+        }
+        LOOKED.set(Some(Instant::now()));
+        let handled = Python::try_attach(|py| py.check_signals());
+        handled.unwrap_or(Ok(())).map_err(|error| keep("evaluation", error))
+    });
 }
 
 /// Whether this thread records gradients.

@@ -2,9 +2,12 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
+import pytest
 import taper
 
 PROGRAM = """
@@ -78,3 +81,36 @@ def test_more_gpus_can_be_named_than_there_are(tmp_path):
     assert out == ("3 ['cuda:0', 'cuda:1', 'cuda:2']\n" if there else "0 []\n")
 
 
+
+
+def long_evaluation():
+    """The seconds of a chain of products, or until an exception ends it."""
+    x = y = taper.rand(300, 300) / 150
+    taper.synchronize()
+    start = time.perf_counter()
+    try:
+        for _ in range(400):
+            y = y @ x
+        y.sum().item()
+    except KeyboardInterrupt:
+        return time.perf_counter() - start, y
+    return time.perf_counter() - start, None
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
+def test_ctrl_c_ends_a_long_evaluation_whose_value_can_be_read_later():
+    long_evaluation()
+    whole, _ = long_evaluation()
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, whole / 8)
+        part, value = long_evaluation()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert value is not None and part < whole / 2 + 0.1
+    assert value.isfinite().all()

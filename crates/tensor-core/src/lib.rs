@@ -114,6 +114,7 @@ pub use schedule::{
 };
 pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},
+    interrupt::ask_before_kernels,
     plan::{Separation, StoreReason},
     watch::{
         Anomaly, AnomalyStep, KernelRun, PlanRun, ProfileEvents, Profiling, TensorStatistics, detect_anomaly,

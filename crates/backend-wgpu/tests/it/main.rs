@@ -4,6 +4,7 @@
 mod adapters;
 mod agree;
 mod along;
+mod at_exit;
 mod attention;
 mod autotune;
 mod bad_index;

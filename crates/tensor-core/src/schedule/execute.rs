@@ -10,6 +10,7 @@ use super::{
     bounds::{self, Given},
     collect::Item,
     failure::{blame, refusal},
+    interrupt::goes_on,
     pending,
     plan::{Output, Part, Plan, ScalarRef, Step, Store, Target},
 };
@@ -121,7 +122,7 @@ pub(super) fn execute<B: Bound + ?Sized>(
     }
     let mut run = Run { plan, bound, backend, slots, shared, shared_if_unsure };
     for (at, step) in plan.steps.iter().enumerate() {
-        if let Err(error) = run.step(step) {
+        if let Err(error) = goes_on().and_then(|()| run.step(step)) {
             // Computed outputs that still exist are kept, so that another attempt resumes from here. A
             // buffer that the failing kernel was to overwrite may be partly overwritten.
             for output in &step.outputs {

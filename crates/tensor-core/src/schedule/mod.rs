@@ -5,7 +5,7 @@
 //! and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds the pending
 //! work. `recompute` has the cost of computing a value again. `transfer` copies tensors from other devices.
 //! `capture` notes the effects of a function that is compiled, and `replay` runs it.
-//! `explain` reports what would run. `watch` times launches.
+//! `explain` reports what would run. `watch` times launches. `interrupt` asks whether to go on.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 
@@ -16,6 +16,7 @@ mod collect;
 mod execute;
 pub(crate) mod explain;
 mod failure;
+pub(crate) mod interrupt;
 mod kernels;
 pub(crate) mod pending;
 pub(crate) mod plan;
