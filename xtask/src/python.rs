@@ -10,7 +10,7 @@ use std::{
 use crate::{Result, workspace::succeed};
 
 /// The packages of the environment beside the wheel: the builder, and what the tests import.
-const PACKAGES: &[&str] = &["maturin>=1.9,<2", "mypy", "numpy", "pytest"];
+const PACKAGES: &[&str] = &["maturin>=1.9,<2", "mypy", "numpy", "pillow", "pytest"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,9 +30,13 @@ pub(crate) struct Args {
     /// Time small operations in place of the tests
     #[arg(long)]
     bench: bool,
-    /// A Python with PyTorch, whose times `--bench` prints beside
-    #[arg(long, requires = "bench")]
+    /// A Python with PyTorch, whose times and numbers `--bench` and `--compare` print beside
+    #[arg(long)]
     torch: Option<PathBuf>,
+    /// A folder with the folders of micrograd, minGPT, nanoGPT and pytorch/examples: run their programs with
+    /// PyTorch and with Taper, on the same random numbers, and write docs/benchmarks/programs.md
+    #[arg(long, requires = "torch", conflicts_with = "bench")]
+    compare: Option<PathBuf>,
     /// A folder with programs of others, which are run to their end as tests
     #[arg(long)]
     programs: Option<PathBuf>,
@@ -57,6 +61,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut tests = Command::new(&python);
     if args.bench {
         tests.args(["crates/python/bench.py", "taper"]);
+    } else if let (Some(programs), Some(torch)) = (&args.compare, &args.torch) {
+        tests.args([
+            "crates/python/programs/compare.py",
+            "--out",
+            "docs/benchmarks/programs.md",
+            "--programs",
+        ]);
+        tests.arg(programs).arg("--torch").arg(torch);
     } else {
         tests
             .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
@@ -83,10 +95,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     succeed(&mut tests, "a test of the package fails")?;
     match &args.torch {
-        Some(torch) => {
+        Some(torch) if args.bench => {
             succeed(Command::new(torch).args(["crates/python/bench.py", "torch"]), "PyTorch gives no times")
         }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 

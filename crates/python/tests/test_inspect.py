@@ -98,7 +98,7 @@ def test_an_error_that_is_met_when_a_value_is_read_names_the_line_that_built_it(
     table = taper.rand(10, 4, device="cuda")
     bad = taper.tensor([1, 20], device="cuda")
     picked, at = table.index_select(0, bad), line()
-    with pytest.raises(IndexError, match=rf"{re.escape(__file__)}:{at}\b"):
+    with pytest.raises((IndexError, RuntimeError), match=rf"{re.escape(__file__)}:{at}\b"):
         picked.tolist()
 
 

@@ -46,7 +46,7 @@ def test_a_conversation_is_answered(model):
 
 
 def test_bad_settings_and_files_are_errors(model, tmp_path):
-    with pytest.raises(ValueError, match="no setting 'temprature'"):
+    with pytest.raises(ValueError, match='no setting "temprature"'):
         model.generate("A", temprature=1)
     with pytest.raises(RuntimeError, match="temperature"):
         model.generate("A", temperature=-1.0)

@@ -15,6 +15,17 @@ const TORCH: &str = include_str!("../torch.tsv");
 /// The operations that PyTorch's own suite tests, in such lines: a name that no row has needs a reason.
 const TESTED: &str = include_str!("../tested.tsv");
 
+/// The modules of the Python package with functions: PyTorch's name, and the text that has the names.
+const PYTHON: &[(&str, &str)] = &[
+    ("torch", include_str!("../../../crates/python/python/taper/__init__.pyi")),
+    ("torch.nn.functional", include_str!("../../../crates/python/python/taper/nn/functional.pyi")),
+    ("torch.linalg", include_str!("../../../crates/python/python/taper/linalg.pyi")),
+    ("torch.fft", include_str!("../../../crates/python/python/taper/fft.py")),
+];
+
+/// The stubs of the native module, which have the class `Tensor`.
+const PYTHON_TENSOR: &str = include_str!("../../../crates/python/python/taper/_taper.pyi");
+
 /// PyTorch's name of a row's operation: the first function or method of its expression.
 pub fn torch_name(row: &Row) -> String {
     // Complex numbers have a last axis of 2 here.
@@ -92,7 +103,48 @@ pub fn page() -> String {
         }
     }
     absent(&mut out);
+    from_python(&mut out);
     out
+}
+
+/// PyTorch's names that the Python package has.
+fn python_names() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    for (module, text) in PYTHON {
+        for line in text.lines() {
+            // `def name(`, `from module import name, other`, `import module as name`, `name: type`.
+            let declared = line.strip_prefix("def ").unwrap_or(line);
+            let declared = declared.rsplit(" import ").next().unwrap_or(declared);
+            for word in declared.split(", ") {
+                let word = &word[..word.find(|c| !is_name(c)).unwrap_or(word.len())];
+                names.insert(format!("{module}.{word}"));
+            }
+        }
+    }
+    for line in PYTHON_TENSOR.lines().skip_while(|line| !line.starts_with("class Tensor")) {
+        let Some(declared) = line.strip_prefix("    ") else { continue };
+        let declared = declared.strip_prefix("def ").unwrap_or(declared);
+        let word = &declared[..declared.find(|c| !is_name(c)).unwrap_or(declared.len())];
+        names.insert(format!("torch.Tensor.{word}"));
+    }
+    names
+}
+
+/// The names of PyTorch that a program in Python finds, and those that it does not.
+fn from_python(out: &mut String) {
+    let found = python_names();
+    let lines = TORCH.lines().filter_map(|line| line.split_once('\t'));
+    let names: Vec<&str> = lines.map(|(name, _)| name).collect();
+    let missing: Vec<String> =
+        names.iter().filter(|name| !found.contains(**name)).map(|name| format!("`{name}`")).collect();
+    let _ = write!(
+        out,
+        "\n## From Python\n\n{} of these {} names are in the [Python package](guide/python.md) too. Missing: {}.\n",
+        names.len() - missing.len(),
+        names.len(),
+        missing.join(", ")
+    );
 }
 
 /// The last word of a name.

@@ -49,6 +49,7 @@ from .autograd import functional as _functional  # noqa: E402, F401
 from ._composed import *  # noqa: E402, F403
 from . import (  # noqa: E402
     _compat,
+    accelerator,
     amp,
     array_api,
     backends,
@@ -69,6 +70,7 @@ from . import (  # noqa: E402
     safetensors,
     serialization,
     signal,
+    sparse,
     special,
     studio,
     testing,
@@ -80,7 +82,9 @@ from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # 
 from .linalg import logdet, pinverse, slogdet  # noqa: E402
 from .nn.functional import celu_, dropout, embedding, layer_norm, relu_, rms_norm, selu_  # noqa: E402
 from .func import vmap  # noqa: E402
+from ._plain_names import *  # noqa: E402, F403
 from .serialization import load, save  # noqa: E402
+from .sparse import sparse_coo_tensor  # noqa: E402
 
 from math import e, inf, nan, pi  # noqa: E402, F401
 newaxis = None

@@ -4,6 +4,7 @@ A pickle refers to storages, and names functions of ``torch._utils`` that make t
 """
 
 import io
+import os
 import pickle
 import sys
 from collections import Counter, OrderedDict
@@ -305,7 +306,9 @@ def load(f, map_location=None, pickle_module=None, *, weights_only=None, mmap=No
     try:
         start = file.read(4)
         file.seek(0)
-        trusted = weights_only is False
+        # As in PyTorch, the user who starts a program may trust its files.
+        forced = os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "0").lower() in ("1", "y", "yes", "true")
+        trusted = weights_only is False or forced
         archive, text = _opened(file, start)
         pickle_load_args.setdefault("encoding", "utf-8")
         try:

@@ -184,11 +184,48 @@ fn _fractional_max_pool(
     Ok((PyTensor::new(values, "FractionalMaxPoolBackward0"), PyTensor::plain(places)))
 }
 
+/// Power-average pooling, (Σxᵖ)^(1/p) over windows.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // those of PyTorch
+#[pyo3(signature = (d, input, norm_type, kernel, stride, ceil_mode))]
+fn _lp_pool(
+    py: Python<'_>,
+    d: usize,
+    input: Value,
+    norm_type: f64,
+    kernel: Ints,
+    stride: Option<Ints>,
+    ceil_mode: bool,
+) -> PyResult<PyTensor> {
+    let given = Given {
+        kernel,
+        stride,
+        padding: Ints(vec![0]),
+        dilation: Ints(vec![1]),
+        ceil_mode,
+        count_include_pad: true,
+        divisor_override: None,
+    };
+    macro_rules! pooled {
+        ($d:literal, $pool:ident) => {{
+            let (window, options) = given.options::<$d>()?;
+            made(py, "PowBackward0", move || f::$pool(&input.0, norm_type, window, options))
+        }};
+    }
+    match d {
+        1 => pooled!(1, lp_pool1d),
+        2 => pooled!(2, lp_pool2d),
+        3 => pooled!(3, lp_pool3d),
+        _ => Err(wrong_value(format!("a pooling along {d} axes"))),
+    }
+}
+
 /// Adds the functions of this file to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(_pool, module)?)?;
     module.add_function(wrap_pyfunction!(_adaptive_pool, module)?)?;
     module.add_function(wrap_pyfunction!(_adaptive_max_pool, module)?)?;
     module.add_function(wrap_pyfunction!(_max_unpool, module)?)?;
+    module.add_function(wrap_pyfunction!(_lp_pool, module)?)?;
     module.add_function(wrap_pyfunction!(_fractional_max_pool, module)?)
 }

@@ -256,6 +256,30 @@ def _fractional_max_pool_of(d):
 fractional_max_pool2d, fractional_max_pool3d = map(_fractional_max_pool_of, (2, 3))
 
 
+def _lp_pool_of(d):
+    def pool(input, norm_type, kernel_size, stride=None, ceil_mode=False):
+        return _taper._lp_pool(d, input, norm_type, kernel_size, stride, ceil_mode)
+
+    pool.__name__ = f"lp_pool{d}d"
+    return pool
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = map(_lp_pool_of, (1, 2, 3))
+
+
+def _with_indices(pool):
+    def pooled(*args, return_indices=True, **kwargs):
+        return pool(*args, return_indices=True, **kwargs)
+
+    pooled.__name__ = f"{pool.__name__}_with_indices"
+    return pooled
+
+
+for _pool in (max_pool1d, max_pool2d, max_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d,
+              fractional_max_pool2d, fractional_max_pool3d):
+    globals()[f"{_pool.__name__}_with_indices"] = _with_indices(_pool)
+
+
 def upsample_nearest(input, size=None, scale_factor=None):
     return interpolate(input, size, scale_factor, "nearest")
 

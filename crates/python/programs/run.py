@@ -1,0 +1,122 @@
+"""Runs one program with PyTorch or with Taper, with the same random numbers: ``run.py torch|taper program.py …``.
+
+All draws of a program (initial weights, permutations, dropout, noise) are made by numpy from one seed, so that both
+libraries compute with the same numbers and their losses can be compared. The last line of the output has the seconds
+that the program took, without the import of the library.
+"""
+
+import runpy
+import sys
+import time
+
+import numpy
+
+SEED = 20220
+
+
+def install(torch):
+    """Replaces the draws of a library by those of numpy."""
+    rng = numpy.random.default_rng(SEED)
+    functional = torch.nn.functional
+
+    def of_numpy(values, like=None, dtype=None, device=None, requires_grad=False, **ignored):
+        dtype = dtype or (like.dtype if like is not None else torch.get_default_dtype())
+        device = device or (like.device if like is not None else None)
+        made = torch.from_numpy(numpy.ascontiguousarray(values)).to(dtype)
+        made = made.to(device) if device is not None else made
+        return made.requires_grad_() if requires_grad else made
+
+    def sizes(args, options):
+        size = options.pop("size", args)
+        return tuple(size[0]) if len(size) == 1 and not isinstance(size[0], int) else tuple(size)
+
+    def rand(*args, **options):
+        return of_numpy(rng.random(sizes(args, options)), **options)
+
+    def randn(*args, **options):
+        return of_numpy(rng.standard_normal(sizes(args, options)), **options)
+
+    def randint(*args, low=None, high=None, size=None, dtype=None, **options):
+        *numbers, shape = args if size is None else (*args, size)
+        numbers = [one for one in (low, *numbers, high) if one is not None]
+        drawn = rng.integers(*([0] if len(numbers) == 1 else []), *numbers, tuple(shape))
+        return of_numpy(drawn, dtype=dtype or torch.int64, **options)
+
+    def fill(draw, *defaults):
+        def filled(self, *args, generator=None, **options):
+            given = [*args, *options.values()]
+            given += defaults[len(given):]
+            with torch.no_grad():
+                return self.copy_(of_numpy(draw(*given, tuple(self.shape)), self))
+
+        return filled
+
+    def dropout(input, p=0.5, training=True, inplace=False):
+        if not training or p == 0:
+            return input
+        kept = of_numpy(rng.random(tuple(input.shape)) >= p, input)
+        return input * kept / (1 - p)
+
+    def dropout_of_channels(input, p=0.5, training=True, inplace=False):
+        if not training or p == 0:
+            return input
+        shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
+        return input * of_numpy(rng.random(shape) >= p, input) / (1 - p)
+
+    def multinomial(input, num_samples, replacement=False, generator=None):
+        rows = input.detach().cpu().double().numpy().reshape(-1, input.shape[-1])
+        drawn = [rng.choice(len(row), num_samples, replacement, row / row.sum()) for row in rows]
+        return of_numpy(numpy.array(drawn).reshape(*input.shape[:-1], num_samples), dtype=torch.int64).to(input.device)
+
+    def bernoulli(input, generator=None):
+        return of_numpy(rng.random(tuple(input.shape)) < input.detach().cpu().numpy(), input)
+
+    torch.rand, torch.randn, torch.randint = rand, randn, randint
+    torch.rand_like = lambda input, **options: of_numpy(rng.random(tuple(input.shape)), input, **options)
+    torch.randn_like = lambda input, **options: of_numpy(rng.standard_normal(tuple(input.shape)), input, **options)
+    torch.randperm = lambda n, **options: of_numpy(rng.permutation(n), dtype=torch.int64)
+    torch.multinomial, torch.bernoulli = multinomial, bernoulli
+    torch.Tensor.uniform_, torch.Tensor.normal_ = fill(rng.uniform, 0.0, 1.0), fill(rng.normal, 0.0, 1.0)
+    functional.dropout = torch.dropout = dropout
+    functional.dropout1d = functional.dropout2d = functional.dropout3d = dropout_of_channels
+    init = torch.nn.init
+    init.normal_ = lambda tensor, mean=0.0, std=1.0, generator=None: torch.Tensor.normal_(tensor, mean, std)
+    init.uniform_ = lambda tensor, a=0.0, b=1.0, generator=None: torch.Tensor.uniform_(tensor, a, b)
+    data = torch.utils.data
+
+    def order(self):
+        count = len(self.data_source)
+        if self.replacement:
+            return (int(rng.integers(count)) for _ in range(self.num_samples))
+        return iter(rng.permutation(count).tolist())
+
+    data.RandomSampler.__iter__ = order
+
+
+def main():
+    library, program = sys.argv[1], sys.argv[2]
+    if library == "taper":
+        from taper.__main__ import alias
+
+        alias()
+    import torch
+
+    install(torch)
+    sys.argv = sys.argv[2:]
+    sys.path[0] = ""
+    begin = time.perf_counter()
+    try:
+        if program.startswith("-m "):
+            sys.argv[0] = program[3:]
+            runpy.run_module(program[3:], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = program.rpartition("/")[0] or "."
+            runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    print(f"\nseconds of the program: {time.perf_counter() - begin:.3f}")
+
+
+if __name__ == "__main__":
+    main()
