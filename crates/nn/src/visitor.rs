@@ -303,8 +303,9 @@ pub struct VisitorMut {
 }
 
 impl VisitorMut {
-    /// A visitor that replaces the tensors with these ids.
-    pub(crate) fn new(replacements: HashMap<u64, Tensor>) -> VisitorMut {
+    /// A visitor that replaces the tensors with these ids, in a module that then computes with the others:
+    /// `module.clone().visit_mut(&mut VisitorMut::new(others))`.
+    pub fn new(replacements: HashMap<u64, Tensor>) -> VisitorMut {
         VisitorMut { replacements, copies: None }
     }
 

@@ -77,7 +77,14 @@ def of_words(folder):
 
 
 def of_characters(folder):
+    """A text where nanoGPT looks for one, and a package requests, which it imports and then has no need of."""
     (folder / "data/shakespeare_char/input.txt").write_text(text(300_000))
+    (folder / "requests.py").write_text("")
+
+
+def of_chargpt(folder):
+    # The program's own prompt has to be in the text.
+    (folder / "input.txt").write_text("O God, O God!\n" + text(60_000))
 
 
 def of_cora(folder):
@@ -126,7 +133,7 @@ WORDS = "--emsize 64 --nhid 64 --epochs 1 --log-interval 5 --dropout 0 --bptt 20
 PROGRAMS = [
     ("micrograd: its tests", "micrograd", nothing, ["-m pytest -q -p no:cacheprovider test/test_engine.py"]),
     ("minGPT: adder", "minGPT", nothing, ["projects/adder/adder.py --trainer.max_iters=60 --trainer.num_workers=0"]),
-    ("minGPT: chargpt", "minGPT", lambda folder: (folder / "input.txt").write_text(text(60_000)), [
+    ("minGPT: chargpt", "minGPT", of_chargpt, [
         "projects/chargpt/chargpt.py --trainer.max_iters=30 --trainer.num_workers=0 --model.model_type=gpt-nano "
         "--trainer.batch_size=8 --data.block_size=64"
     ]),
@@ -142,7 +149,7 @@ PROGRAMS = [
     ("examples: mnist", "examples/mnist", of_mnist, ["main.py --epochs 1 --no-accel"]),
     ("examples: mnist_rnn", "examples/mnist_rnn", of_mnist, ["main.py --epochs 1"]),
     ("examples: mnist_forward_forward", "examples/mnist_forward_forward", of_mnist, [
-        "main.py --epochs 30 --no_accel --train_size 1000 --test_size 500 --log_interval 5"
+        "main.py --epochs 30 --no_accel --train_size 1000 --test_size 500 --log-interval 5"
     ]),
     ("examples: mnist_hogwild", "examples/mnist_hogwild", of_mnist, ["main.py --epochs 1 --num-processes 2"]),
     ("examples: vae", "examples/vae", of_mnist, ["main.py --epochs 1 --no-accel"]),

@@ -5,6 +5,7 @@ libraries compute with the same numbers and their losses can be compared. The la
 that the program took, without the import of the library.
 """
 
+import random
 import runpy
 import sys
 import time
@@ -16,6 +17,8 @@ SEED = 20220
 
 def install(torch):
     """Replaces the draws of a library by those of numpy."""
+    random.seed(SEED)
+    numpy.random.seed(SEED)
     rng = numpy.random.default_rng(SEED)
     functional = torch.nn.functional
 
@@ -84,6 +87,13 @@ def install(torch):
     init.uniform_ = lambda tensor, a=0.0, b=1.0, generator=None: torch.Tensor.uniform_(tensor, a, b)
     data = torch.utils.data
 
+    def category(self, sample_shape=()):
+        if tuple(sample_shape):
+            raise NotImplementedError("draws of several categories at once are not compared")
+        return multinomial(self.probs.reshape(-1, self.probs.shape[-1]), 1).reshape(self.probs.shape[:-1])
+
+    torch.distributions.Categorical.sample = category
+
     def order(self):
         count = len(self.data_source)
         if self.replacement:
@@ -91,6 +101,24 @@ def install(torch):
         return iter(rng.permutation(count).tolist())
 
     data.RandomSampler.__iter__ = order
+
+
+def install_pictures(torch):
+    """The same pictures of torchvision's ``FakeData``, each from its own seed."""
+    try:
+        from torchvision import datasets, transforms
+    except ImportError:
+        return
+
+    def item(self, index):
+        if index >= len(self):
+            raise IndexError("FakeData index out of range")
+        rng = numpy.random.default_rng(index)
+        picture = torch.from_numpy(rng.random(self.image_size)).float()
+        picture, target = transforms.ToPILImage()(picture), int(rng.integers(self.num_classes))
+        return (self.transform(picture) if self.transform else picture), target
+
+    datasets.FakeData.__getitem__ = item
 
 
 def main():
@@ -102,6 +130,7 @@ def main():
     import torch
 
     install(torch)
+    install_pictures(torch)
     sys.argv = sys.argv[2:]
     sys.path[0] = ""
     begin = time.perf_counter()

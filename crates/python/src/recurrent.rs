@@ -1,5 +1,5 @@
-//! Recurrent layers of Taper. Their parameters are cells that tensors of Python share, so that a program
-//! sees and sets them by PyTorch's names.
+//! Recurrent layers of Taper. A class of Python has the parameters, and gives them with each call, since a
+//! program may move, cast and replace them.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use taper::tensor_core::lock;
 use taper::{
     Tensor,
-    nn::{Gru, Lstm, Module, Rnn, RnnConfig},
+    nn::{Gru, Lstm, Module, Rnn, RnnConfig, VisitorMut},
 };
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// A layer of one of the three kinds.
+#[derive(Clone)]
 enum Layer {
     Rnn(Rnn),
     Gru(Gru),
@@ -31,6 +32,19 @@ impl Layer {
             Layer::Gru(layer) => layer,
             Layer::Lstm(layer) => layer,
         }
+    }
+
+    /// The same layer with other parameters, in the order of its own.
+    fn with(&self, parameters: Vec<Value>) -> Layer {
+        let own = self.module().named_parameters();
+        let others = own.iter().zip(parameters).map(|((_, own), Value(other))| (own.id(), other));
+        let (mut layer, mut visitor) = (self.clone(), VisitorMut::new(others.collect()));
+        match &mut layer {
+            Layer::Rnn(layer) => layer.visit_mut(&mut visitor),
+            Layer::Gru(layer) => layer.visit_mut(&mut visitor),
+            Layer::Lstm(layer) => layer.visit_mut(&mut visitor),
+        }
+        layer
     }
 }
 
@@ -74,29 +88,32 @@ impl NativeRecurrent {
         Ok(NativeRecurrent(Mutex::new(layer.map_err(raise)?)))
     }
 
-    /// The parameters by their names; the tensors share the layer's cells.
+    /// The parameters of a new layer by their names.
     fn parameters(&self) -> Vec<(String, PyTensor)> {
         let named = lock(&self.0).module().named_parameters();
         named.into_iter().map(|(name, tensor)| (name, PyTensor::plain(tensor))).collect()
     }
 
-    /// The outputs and the states after the last step; an LSTM has two.
+    /// The outputs and the states after the last step, with parameters in the order of [`Self::parameters`];
+    /// an LSTM has two states.
     fn forward(
         &self,
         py: Python<'_>,
         input: Value,
         states: Vec<Value>,
+        parameters: Vec<Value>,
         training: bool,
     ) -> PyResult<Vec<PyTensor>> {
         let states: Vec<Tensor> = states.into_iter().map(|state| state.0).collect();
         let out = run(py, || {
-            let layer = lock(&self.0);
+            let own = lock(&self.0);
+            let layer = own.with(parameters);
             if training {
                 layer.module().train()
             } else {
                 layer.module().eval()
             }
-            Ok(match &*layer {
+            Ok(match &layer {
                 Layer::Rnn(layer) => {
                     let (out, state) = layer.forward(&input.0, states.first())?;
                     vec![out, state]

@@ -4,6 +4,7 @@ import collections
 
 import pytest
 import taper
+from conftest import needs_gpu
 from taper import nn
 from taper.nn import functional as F
 
@@ -69,3 +70,35 @@ def test_a_model_is_loaded_with_the_layers_that_a_program_trusts(tmp_path):
         found = taper.load(tmp_path / "model.pt")
     x = taper.randn(3, 1, 4)
     assert taper.equal(found(x), model(x))
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_compute_with_the_parameters_that_they_have(kind):
+    x = taper.rand(5, 2, 3, dtype=taper.float64)
+    layer = getattr(nn, kind)(3, 4, 2).double()
+    out, _ = layer(x)
+    assert out.dtype == taper.float64 and {p.dtype for p in layer.parameters()} == {taper.float64}
+    # A cell with the parameters of the first layer makes the same steps.
+    one = getattr(nn, kind)(3, 4).double()
+    cell = getattr(nn, f"{kind}Cell")(3, 4).double()
+    cell.load_state_dict({name.removesuffix("_l0"): value for name, value in one.state_dict().items()})
+    state = None
+    for step in x:
+        state = cell(step, state)
+    last = state[0] if kind == "LSTM" else state
+    taper.testing.assert_close(last, one(x)[0][-1])
+    # Parameters of a call, and of a parametrization.
+    zeros = {name: taper.zeros_like(value) for name, value in one.named_parameters()}
+    assert taper.func.functional_call(one, zeros, (x,))[0].eq(0).all()
+    normed = nn.utils.weight_norm(getattr(nn, kind)(3, 4), "weight_hh_l0")
+    normed(x.float())[0].sum().backward()
+    assert normed.weight_hh_l0_g.grad is not None
+
+
+@needs_gpu
+def test_recurrent_layers_move_to_a_gpu():
+    layer, x = nn.LSTM(3, 4), taper.rand(5, 2, 3)
+    here = layer(x)[0]
+    there = layer.to("cuda")(x.to("cuda"))[0]
+    assert there.is_cuda
+    taper.testing.assert_close(there.cpu(), here, rtol=1e-4, atol=1e-5)

@@ -7,6 +7,7 @@ __all__ = ["Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "Fe
 
 
 class _Dropout(Module):
+    #: The name of its function, which a program may replace.
     _function = None
 
     def __init__(self, p=0.5, inplace=False):
@@ -16,13 +17,13 @@ class _Dropout(Module):
         self.p, self.inplace = p, inplace
 
     def forward(self, input):
-        return type(self)._function(input, self.p, self.training, self.inplace)
+        return getattr(F, self._function)(input, self.p, self.training, self.inplace)
 
     def extra_repr(self):
         return f"p={self.p}, inplace={self.inplace}"
 
 
 for _name, _function in zip(
-    __all__, (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
+    __all__, ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 ):
-    globals()[_name] = type(_name, (_Dropout,), {"_function": staticmethod(_function), "__module__": __name__})
+    globals()[_name] = type(_name, (_Dropout,), {"_function": _function, "__module__": __name__})

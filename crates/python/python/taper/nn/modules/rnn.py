@@ -1,8 +1,10 @@
-"""Recurrent layers. Taper computes them; the parameters here share its cells."""
+"""Recurrent layers. Taper computes them, with the parameters that a module has at the time."""
 
 import copy
+import math
 
 from ... import _taper
+from .. import init
 from ..parameter import Parameter
 from .module import Module
 
@@ -11,6 +13,10 @@ __all__ = ["RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell"]
 
 #: Attributes of PyTorch's layers, for which there is no use here.
 _OF_PYTORCH = ("_all_weights", "_flat_weights", "_flat_weights_names", "_flat_weight_refs")
+
+
+#: Attributes that are made anew, and not saved.
+_NATIVE = ("_native", "_names")
 
 
 class _Recurrent(Module):
@@ -23,14 +29,21 @@ class _Recurrent(Module):
         self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
         self.bidirectional, self.proj_size = bidirectional, proj_size
         self._build()
+        self.reset_parameters()
         if device is not None or dtype is not None:
             self.to(device, dtype)
+
+    def reset_parameters(self):
+        bound = 1 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
 
     def _build(self):
         object.__setattr__(self, "_native", _taper.NativeRecurrent(
             self.mode, self.input_size, self.hidden_size, self.num_layers, self.bias, self.batch_first,
             self.dropout, self.bidirectional, self.proj_size,
         ))
+        object.__setattr__(self, "_names", [name for name, _ in self._native.parameters()])
         for name, tensor in self._native.parameters():
             parameter = _taper.Tensor.__new__(Parameter)
             parameter.set_(tensor)
@@ -44,8 +57,11 @@ class _Recurrent(Module):
         return [list(self.parameters())]
 
     def forward(self, input, hx=None):
+        return self._computed(input, hx, [getattr(self, name) for name in self._names], self.training)
+
+    def _computed(self, input, hx, parameters, training):
         states = [] if hx is None else list(hx) if isinstance(hx, tuple) else [hx]
-        output, *states = self._native.forward(input, states, self.training)
+        output, *states = self._native.forward(input, states, parameters, training)
         return output, states[0] if self._states == 1 else tuple(states)
 
     def extra_repr(self):
@@ -69,7 +85,7 @@ class _Recurrent(Module):
         names = [name.split("_l") for name in self._parameters]
         layers = dict.fromkeys(layer for _, layer in names)
         listed = [[f"{name}_l{layer}" for name, own in names if own == layer] for layer in layers]
-        state = {name: value for name, value in super().__getstate__().items() if name != "_native"}
+        state = {name: value for name, value in super().__getstate__().items() if name not in _NATIVE}
         # PyTorch's layers find their weights by these names.
         flat = [name for names in listed for name in names]
         weights = [self._parameters[name] for name in flat]
@@ -115,13 +131,17 @@ class _Cell(Module):
         for name, parameter in layer.named_parameters():
             self.register_parameter(name.removesuffix("_l0"), parameter)
 
+    def reset_parameters(self):
+        self._step.reset_parameters()
+
     def forward(self, input, hx=None):
         states = None
         if hx is not None:
             given = hx if isinstance(hx, tuple) else (hx,)
             states = tuple(one.unsqueeze(0) for one in given)
             states = states if self._states == 2 else states[0]
-        _, states = self._step(input.unsqueeze(0), states)
+        parameters = [getattr(self, name.removesuffix("_l0")) for name in self._step._names]
+        _, states = self._step._computed(input.unsqueeze(0), states, parameters, self.training)
         return tuple(one.squeeze(0) for one in states) if self._states == 2 else states.squeeze(0)
 
     def extra_repr(self):
