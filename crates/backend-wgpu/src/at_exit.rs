@@ -16,7 +16,7 @@ use std::{
 use tensor_core::OnDrop;
 
 /// The longest wait: a kernel that never ends does not keep its process.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -48,7 +48,7 @@ extern "C" fn wait() {
         return;
     }
     let begin = Instant::now();
-    while !IDLE.load(Ordering::Acquire) && begin.elapsed() < PATIENCE {
+    while !IDLE.load(Ordering::Acquire) && begin.elapsed() < WAIT_LIMIT {
         thread::sleep(PAUSE);
     }
 }
