@@ -153,7 +153,7 @@ PROGRAMS = [
     ]),
     ("examples: mnist_hogwild", "examples/mnist_hogwild", of_mnist, ["main.py --epochs 1 --num-processes 2"]),
     ("examples: vae", "examples/vae", of_mnist, ["main.py --epochs 1 --no-accel"]),
-    ("examples: siamese_network", "examples/siamese_network", of_mnist, ["main.py --epochs 1 --no-accel --dry-run"]),
+    ("examples: siamese_network", "examples/siamese_network", of_mnist, ["main.py --epochs 1 --no-accel --dry-run --lr 0.01"]),
     ("examples: dcgan", "examples/dcgan", nothing, [
         "main.py --dataset fake --workers 0 --niter 1 --dry-run --batchSize 16 --ngf 16 --ndf 16 --manualSeed 1"
     ]),

@@ -5,6 +5,7 @@ libraries compute with the same numbers and their losses can be compared. The la
 that the program took, without the import of the library.
 """
 
+import os
 import random
 import runpy
 import sys
@@ -18,6 +19,9 @@ SEED = 20220
 def install(torch):
     """Replaces the draws of a library by those of numpy."""
     random.seed(SEED)
+    # The order of a folder's files, which differs from folder to folder.
+    listed = os.listdir
+    os.listdir = lambda path=".": sorted(listed(path))
     numpy.random.seed(SEED)
     rng = numpy.random.default_rng(SEED)
     functional = torch.nn.functional

@@ -84,7 +84,7 @@ from .nn.functional import celu_, dropout, embedding, layer_norm, relu_, rms_nor
 from .func import vmap  # noqa: E402
 from ._plain_names import *  # noqa: E402, F403
 from .serialization import load, save  # noqa: E402
-from .sparse import sparse_coo_tensor  # noqa: E402
+from .sparse import sparse_coo_tensor, spmm  # noqa: E402
 
 from math import e, inf, nan, pi  # noqa: E402, F401
 newaxis = None

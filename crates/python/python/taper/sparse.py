@@ -24,6 +24,9 @@ def mm(sparse, dense):
     return sparse.matmul(dense)
 
 
+spmm = mm
+
+
 def addmm(input, sparse, dense, *, beta=1, alpha=1):
     return input.addmm(sparse, dense, beta=beta, alpha=alpha)
 

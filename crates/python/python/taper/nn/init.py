@@ -114,7 +114,8 @@ def orthogonal_(tensor, gain=1, generator=None):
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     with no_grad():
         rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
-        flat = _taper._random("randn", [max(rows, columns), min(rows, columns)], [], tensor.dtype, None, generator)
+        flat = normal_(tensor.new_empty((rows, columns)), 0.0, 1.0, generator)
+        flat = flat if rows >= columns else flat.t()
         q, r = _taper.linalg_factors("qr", flat, False)
         q = q * r.diagonal().sign()
         q = q if rows >= columns else q.t()

@@ -99,6 +99,9 @@ def resize(image, size, interpolation=InterpolationMode.BILINEAR, max_size=None,
     batch = found.unsqueeze(0) if found.dim() == 3 else found
     mode = getattr(interpolation, "value", interpolation)
     mode = {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(mode, mode)
+    if is_picture(image) and hasattr(image, "resize"):
+        # Pillow rounds between its two passes.
+        return image.resize(wanted[::-1], {"nearest": 0, "bilinear": 2, "bicubic": 3}[mode])
     options = {} if mode == "nearest" else {"align_corners": False, "antialias": bool(antialias)}
     made = F.interpolate(batch.to(_FLOAT), size=wanted, mode=mode, **options)
     made = made.squeeze(0) if found.dim() == 3 else made
