@@ -476,10 +476,10 @@ impl Communicator {
         let location = Location::caller();
         let (reply, answer) = mpsc::channel();
         let jobs = lock(&self.0.jobs);
-        let sent = jobs.as_ref().map(|jobs| jobs.send(Job { task, data, reply, location }));
-        match sent {
-            Some(Ok(())) => Ok(answer),
-            Some(Err(_)) | None => Err(ended()),
+        let job = Job { task, data, reply, location };
+        match jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok()) {
+            true => Ok(answer),
+            false => Err(ended()),
         }
     }
 
