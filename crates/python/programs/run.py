@@ -70,6 +70,19 @@ def install(torch):
         shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
         return input * of_numpy(rng.random(shape) >= p, input) / (1 - p)
 
+    fused = functional.scaled_dot_product_attention
+
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if dropout_p == 0:
+            return fused(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
+        scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if attn_mask is not None:
+            is_choice = attn_mask.dtype == torch.bool
+            scores = scores.masked_fill(~attn_mask, float("-inf")) if is_choice else scores + attn_mask
+        return dropout(scores.softmax(-1), dropout_p) @ value
+
     def multinomial(input, num_samples, replacement=False, generator=None):
         rows = input.detach().cpu().double().numpy().reshape(-1, input.shape[-1])
         drawn = [rng.choice(len(row), num_samples, replacement, row / row.sum()) for row in rows]
@@ -85,6 +98,7 @@ def install(torch):
     torch.multinomial, torch.bernoulli = multinomial, bernoulli
     torch.Tensor.uniform_, torch.Tensor.normal_ = fill(rng.uniform, 0.0, 1.0), fill(rng.normal, 0.0, 1.0)
     functional.dropout = torch.dropout = dropout
+    functional.scaled_dot_product_attention = attention
     functional.dropout1d = functional.dropout2d = functional.dropout3d = dropout_of_channels
     init = torch.nn.init
     init.normal_ = lambda tensor, mean=0.0, std=1.0, generator=None: torch.Tensor.normal_(tensor, mean, std)

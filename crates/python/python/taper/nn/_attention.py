@@ -51,10 +51,15 @@ def multi_head_attention_forward(
     if padding is not None:
         padding = (F.pad(padding, (0, more)) if more else padding)[:, None, None, :]
         mask = padding if mask is None else mask + padding
-    scores = (q / q.shape[-1] ** 0.5) @ k.transpose(-2, -1)
-    attention = (scores if mask is None else scores + mask).softmax(-1)
-    attention = F.dropout(attention, dropout_p, training)
-    output = (attention @ v).permute(2, 0, 1, 3).reshape(length, batch, width)
+    if need_weights:
+        scores = (q / q.shape[-1] ** 0.5) @ k.transpose(-2, -1)
+        attention = (scores if mask is None else scores + mask).softmax(-1)
+        attention = F.dropout(attention, dropout_p, training)
+        output = attention @ v
+    else:
+        # The scores of all pairs are never in memory.
+        output = F.scaled_dot_product_attention(q, k, v, mask, dropout_p if training else 0.0)
+    output = output.permute(2, 0, 1, 3).reshape(length, batch, width)
     output = F.linear(output, out_proj_weight, out_proj_bias)
     output = output.squeeze(1) if single else output
     if not need_weights:
