@@ -31,7 +31,7 @@ def checked(*files):
 def test_mypy_accepts_the_stubs_and_a_program():
     pytest.importorskip("mypy")
     assert (PACKAGE / "py.typed").exists() and (PACKAGE / "__init__.pyi").exists()
-    # The stubs are files of their own where the sources are in place; mypy takes no files of installed packages.
+    # mypy takes no files of installed packages, so the stubs themselves are checked where the sources are.
     stubs = [] if INSTALLED else sorted(path.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("*.pyi"))
     ran = checked(*stubs, HERE / "typed_program.py")
     assert ran.returncode == 0, ran.stdout + ran.stderr
