@@ -1,10 +1,8 @@
 """``torch.onnx``: networks as files, and files as networks."""
 
 import contextlib
-import inspect
 import io
 import os
-import tempfile
 
 from . import _taper
 from ._tree import flatten
@@ -34,6 +32,8 @@ def _export_mode(model):
 
 def _input_names(model, count, given):
     """The names of the inputs: those given, those of the arguments of ``forward``, or numbers."""
+    import inspect
+
     names = list(given or [])
     if not names:
         try:
@@ -88,6 +88,8 @@ def export(
     with contextlib.ExitStack() as stack:
         path = f
         if not isinstance(f, (str, os.PathLike)):
+            import tempfile
+
             path = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "model.onnx")
         stack.enter_context(_export_mode(model))
         operators = _taper._export_onnx(

@@ -1,7 +1,6 @@
 """``SummaryWriter``: files for TensorBoard, which Taper writes."""
 
 import os
-import socket
 import time
 
 from .. import _taper
@@ -25,6 +24,8 @@ class SummaryWriter:
 
     def __init__(self, log_dir=None, comment="", purge_step=None, max_queue=10, flush_secs=120, filename_suffix=""):
         if not log_dir:
+            import socket
+
             log_dir = os.path.join("runs", time.strftime("%b%d_%H-%M-%S") + "_" + socket.gethostname() + comment)
         self.log_dir, self._purge_step = str(log_dir), purge_step
         self._native, self._runs, self._last = None, {}, 0
