@@ -213,7 +213,7 @@ async fn open_backend((index, number): DeviceKey, options: &Options) -> Result<(
 }
 
 /// The backends of all open devices.
-pub(crate) fn open_backends() -> Vec<Arc<WgpuBackend>> {
+fn open_backends() -> Vec<Arc<WgpuBackend>> {
     lock(&OPEN).iter().filter_map(Weak::upgrade).collect()
 }
 

@@ -477,10 +477,7 @@ impl Communicator {
         let (reply, answer) = mpsc::channel();
         let jobs = lock(&self.0.jobs);
         let job = Job { task, data, reply, location };
-        match jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok()) {
-            true => Ok(answer),
-            false => Err(ended()),
-        }
+        if jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok()) { Ok(answer) } else { Err(ended()) }
     }
 
     #[track_caller]

@@ -16,6 +16,17 @@ use crate::{
 /// The name of `vmap` in Taper's errors.
 const OP: &str = "vmap";
 
+/// Calls a Python function, which takes a list of tensors and gives one, for the operation `op`.
+pub(crate) fn called(function: &Py<PyAny>, op: &'static str, given: &[Tensor]) -> Result<Vec<Tensor>> {
+    Python::attach(|py| {
+        let given = given.iter().map(|one| Py::new(py, PyTensor::plain(one.clone())));
+        let given = PyList::new(py, given.collect::<PyResult<Vec<_>>>()?)?;
+        let results: Vec<Value> = function.call1(py, (given,))?.extract(py)?;
+        Ok(results.into_iter().map(|Value(result)| result).collect())
+    })
+    .map_err(|error| keep(op, error))
+}
+
 /// Applies a Python function to all slices of the inputs along the given axes. It is called once, with a list
 /// of slices, and gives a list of tensors; the results have the axis of slices first.
 #[pyfunction]
@@ -26,18 +37,7 @@ fn _vmap(
     axes: Vec<Option<isize>>,
 ) -> PyResult<Vec<PyTensor>> {
     let inputs: Vec<Tensor> = inputs.into_iter().map(|input| input.0).collect();
-    let results = run(py, move || {
-        let call = |slices: &[Tensor]| {
-            Python::attach(|py| {
-                let slices = slices.iter().map(|one| Py::new(py, PyTensor::plain(one.clone())));
-                let slices = PyList::new(py, slices.collect::<PyResult<Vec<_>>>()?)?;
-                let results: Vec<Value> = function.call1(py, (slices,))?.extract(py)?;
-                Ok(results.into_iter().map(|Value(result)| result).collect::<Vec<Tensor>>())
-            })
-            .map_err(|error| keep(OP, error))
-        };
-        vmap(call, &inputs, &axes)
-    })?;
+    let results = run(py, move || vmap(|slices: &[Tensor]| called(&function, OP, slices), &inputs, &axes))?;
     Ok(results.into_iter().map(PyTensor::plain).collect())
 }
 

@@ -1,10 +1,7 @@
 //! Recurrent layers of Taper. A class of Python has the parameters, and gives them with each call, since a
 //! program may move, cast and replace them.
 
-use std::sync::Mutex;
-
 use pyo3::prelude::*;
-use taper::tensor_core::lock;
 use taper::{
     Tensor,
     nn::{Gru, Lstm, Module, Rnn, RnnConfig, VisitorMut},
@@ -34,23 +31,23 @@ impl Layer {
         }
     }
 
-    /// The same layer with other parameters, in the order of its own.
-    fn with(&self, parameters: Vec<Value>) -> Layer {
-        let own = self.module().named_parameters();
-        let others = own.iter().zip(parameters).map(|((_, own), Value(other))| (own.id(), other));
-        let (mut layer, mut visitor) = (self.clone(), VisitorMut::new(others.collect()));
-        match &mut layer {
-            Layer::Rnn(layer) => layer.visit_mut(&mut visitor),
-            Layer::Gru(layer) => layer.visit_mut(&mut visitor),
-            Layer::Lstm(layer) => layer.visit_mut(&mut visitor),
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        match self {
+            Layer::Rnn(layer) => layer.visit_mut(visitor),
+            Layer::Gru(layer) => layer.visit_mut(visitor),
+            Layer::Lstm(layer) => layer.visit_mut(visitor),
         }
-        layer
     }
 }
 
-/// A recurrent layer of Taper, for a class of Python.
+/// A recurrent layer of Taper, for a class of Python: a pattern, of which each call makes a layer with the
+/// parameters of that call.
 #[pyclass(frozen)]
-struct NativeRecurrent(Mutex<Layer>);
+struct NativeRecurrent {
+    pattern: Layer,
+    /// The pattern's own parameters by their names.
+    parameters: Vec<(String, Tensor)>,
+}
 
 #[pymethods]
 impl NativeRecurrent {
@@ -85,13 +82,14 @@ impl NativeRecurrent {
             "LSTM" => Lstm::with_config(input, hidden, config, &rng).map(Layer::Lstm),
             _ => return Err(wrong_value(format!("Unrecognized RNN mode: {kind}"))),
         };
-        Ok(NativeRecurrent(Mutex::new(layer.map_err(raise)?)))
+        let pattern = layer.map_err(raise)?;
+        let parameters = pattern.module().named_parameters();
+        Ok(NativeRecurrent { pattern, parameters })
     }
 
     /// The parameters of a new layer by their names.
     fn parameters(&self) -> Vec<(String, PyTensor)> {
-        let named = lock(&self.0).module().named_parameters();
-        named.into_iter().map(|(name, tensor)| (name, PyTensor::plain(tensor))).collect()
+        self.parameters.iter().map(|(name, own)| (name.clone(), PyTensor::plain(own.clone()))).collect()
     }
 
     /// The outputs and the states after the last step, with parameters in the order of [`Self::parameters`];
@@ -106,8 +104,10 @@ impl NativeRecurrent {
     ) -> PyResult<Vec<PyTensor>> {
         let states: Vec<Tensor> = states.into_iter().map(|state| state.0).collect();
         let out = run(py, || {
-            let own = lock(&self.0);
-            let layer = own.with(parameters);
+            let given = self.parameters.iter().zip(parameters);
+            let given = given.map(|((_, own), Value(given))| (own.id(), given)).collect();
+            let mut layer = self.pattern.clone();
+            layer.visit_mut(&mut VisitorMut::new(given));
             if training {
                 layer.module().train()
             } else {

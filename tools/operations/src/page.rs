@@ -109,24 +109,18 @@ pub fn page() -> String {
 
 /// PyTorch's names that the Python package has.
 fn python_names() -> BTreeSet<String> {
+    let tensor = PYTHON_TENSOR.lines().skip_while(|line| !line.starts_with("class Tensor"));
+    let methods = tensor.filter_map(|line| Some(("torch.Tensor", line.strip_prefix("    ")?)));
+    let functions = PYTHON.iter().flat_map(|(module, text)| text.lines().map(move |line| (*module, line)));
     let mut names = BTreeSet::new();
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    for (module, text) in PYTHON {
-        for line in text.lines() {
-            // `def name(`, `from module import name, other`, `import module as name`, `name: type`.
-            let declared = line.strip_prefix("def ").unwrap_or(line);
-            let declared = declared.rsplit(" import ").next().unwrap_or(declared);
-            for word in declared.split(", ") {
-                let word = &word[..word.find(|c| !is_name(c)).unwrap_or(word.len())];
-                names.insert(format!("{module}.{word}"));
-            }
+    for (module, line) in methods.chain(functions) {
+        // `def name(`, `from module import name, other`, `name: type`.
+        let declared = line.strip_prefix("def ").map_or(line, |rest| rest.split('(').next().unwrap_or(rest));
+        let declared = declared.rsplit(" import ").next().unwrap_or(declared);
+        for word in declared.split(", ") {
+            let word = word.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
+            names.insert(format!("{module}.{word}"));
         }
-    }
-    for line in PYTHON_TENSOR.lines().skip_while(|line| !line.starts_with("class Tensor")) {
-        let Some(declared) = line.strip_prefix("    ") else { continue };
-        let declared = declared.strip_prefix("def ").unwrap_or(declared);
-        let word = &declared[..declared.find(|c| !is_name(c)).unwrap_or(declared.len())];
-        names.insert(format!("torch.Tensor.{word}"));
     }
     names
 }

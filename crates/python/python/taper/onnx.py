@@ -1,7 +1,6 @@
 """``torch.onnx``: networks as files, and files as networks."""
 
 import contextlib
-import io
 import os
 
 from . import _taper
@@ -128,7 +127,5 @@ class Model:
 
 
 def load(path, device=None):
-    """A network from an ONNX file."""
-    if isinstance(path, io.IOBase):
-        raise TypeError("load: give the path of a file")
+    """A network from an ONNX file, by its path."""
     return Model(path, device)

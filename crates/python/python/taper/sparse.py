@@ -35,15 +35,17 @@ def sum(input, dim=None, dtype=None):
     return input.sum(dtype=dtype) if dim is None else input.sum(dim, dtype=dtype)
 
 
-def softmax(input, dim, *, dtype=None):
-    """Softmax over the values that are not zero; the others stay zero."""
-    present = input.ne(0)
-    return input.masked_fill(~present, float("-inf")).softmax(dim, dtype=dtype).masked_fill(~present, 0)
+def _of_present(name):
+    """A softmax over the values that are not zero; the others stay zero."""
+    def function(input, dim, *, dtype=None):
+        absent = input.eq(0)
+        return getattr(input.masked_fill(absent, float("-inf")), name)(dim, dtype=dtype).masked_fill(absent, 0)
+
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def log_softmax(input, dim, *, dtype=None):
-    present = input.ne(0)
-    return input.masked_fill(~present, float("-inf")).log_softmax(dim, dtype=dtype).masked_fill(~present, 0)
+softmax, log_softmax = map(_of_present, ("softmax", "log_softmax"))
 
 
 def _same(self, *args, **kwargs):

@@ -80,11 +80,7 @@ impl PyLanguageModel {
                 for piece in pieces {
                     let piece = piece?;
                     text.push_str(&piece);
-                    // Ctrl-C ends a text, also between pieces.
-                    let goes_on = Python::attach(|py| {
-                        py.check_signals()?;
-                        on_text.call1(py, (piece,))?.is_truthy(py)
-                    });
+                    let goes_on = Python::attach(|py| on_text.call1(py, (piece,))?.is_truthy(py));
                     if !goes_on.map_err(|error| keep("generate", error))? {
                         break;
                     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pyo3::{prelude::*, types::PyList};
+use pyo3::prelude::*;
 use taper::{
     Tensor,
     nn::{Module, Visitor, VisitorMut},
@@ -13,7 +13,7 @@ use taper::{
 use crate::{
     args::Value,
     device::{At, open},
-    errors::keep,
+    func::called,
     tensor::{PyTensor, run},
 };
 
@@ -67,15 +67,7 @@ fn _export_onnx(
     let axes = dynamic_axes.into_iter().map(|(input, axis, name)| DynamicAxis { input, axis, name });
     let options = Export { opset, output_names, dynamic_axes: axes.collect(), ..Default::default() };
     run(py, move || {
-        let call = |_: &Named, given: &[Tensor]| {
-            Python::attach(|py| {
-                let given = given.iter().map(|one| Py::new(py, PyTensor::plain(one.clone())));
-                let given = PyList::new(py, given.collect::<PyResult<Vec<_>>>()?)?;
-                let outputs: Vec<Value> = function.call1(py, (given,))?.extract(py)?;
-                Ok(outputs.into_iter().map(|Value(output)| output).collect::<Vec<Tensor>>())
-            })
-            .map_err(|error| keep("onnx.export", error))
-        };
+        let call = |_: &Named, given: &[Tensor]| called(&function, "onnx.export", given);
         let inputs = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor));
         let written = export_with(&model, call, inputs, &path, &options)?;
         Ok(written.operators.into_iter().collect())

@@ -171,17 +171,22 @@ impl Profiling {
     #[track_caller]
     pub fn end(self) -> Result<ProfileEvents> {
         super::pending::flush()?;
-        let recorded = lock(&RECORDING).take();
-        let built = build_log::end();
-        let Some(Recording { runs, plans, .. }) = recorded else { return Ok(ProfileEvents::default()) };
-        Ok(ProfileEvents { runs, plans, built })
+        Ok(recorded())
     }
 }
 
 impl Drop for Profiling {
     fn drop(&mut self) {
-        *lock(&RECORDING) = None;
-        build_log::end();
+        recorded();
+    }
+}
+
+/// Ends the record, and takes its events.
+fn recorded() -> ProfileEvents {
+    let built = build_log::end();
+    match lock(&RECORDING).take() {
+        Some(Recording { runs, plans, .. }) => ProfileEvents { runs, plans, built },
+        None => ProfileEvents::default(),
     }
 }
 
