@@ -10,7 +10,15 @@ use std::{
 use crate::{Result, workspace::succeed};
 
 /// The packages of the environment beside the wheel: the builder, and what the tests import.
-const PACKAGES: &[&str] = &["maturin>=1.9,<2", "mypy", "numpy", "pillow", "pytest"];
+const PACKAGES: &[&str] =
+    &["ipykernel", "maturin>=1.9,<2", "mypy", "nbclient", "nbformat", "numpy", "pillow", "pytest", "tqdm"];
+
+/// Further packages, which programs of `--programs` import.
+const OF_PROGRAMS: &[&str] = &["gymnasium", "matplotlib", "six"];
+
+/// Further packages, which the pages, tutorials and libraries of `--programs` with `--torch` import.
+const OF_PAGES: &[&str] =
+    &["ipython", "matplotlib-inline", "pandas", "scikit-learn", "scipy", "transformers"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -28,18 +36,19 @@ pub(crate) struct Args {
     #[arg(long)]
     module: Option<PathBuf>,
     /// Time small operations in place of the tests
-    #[arg(long)]
+    #[arg(long, group = "beside_torch")]
     bench: bool,
-    /// A Python with PyTorch, whose times and numbers `--bench` and `--compare` print beside
-    #[arg(long)]
+    /// A Python with PyTorch, whose times and numbers `--bench` and `--programs` print beside
+    #[arg(long, requires = "beside_torch")]
     torch: Option<PathBuf>,
-    /// A folder with the folders of micrograd, minGPT, nanoGPT and pytorch/examples: run their programs with
-    /// PyTorch and with Taper, on the same random numbers, and write docs/benchmarks/programs.md
-    #[arg(long, requires = "torch", conflicts_with = "bench")]
-    compare: Option<PathBuf>,
-    /// A folder with programs of others, which are run to their end as tests
-    #[arg(long)]
+    /// A folder with the folders of micrograd, minGPT, nanoGPT, pytorch/examples and others: run their
+    /// programs on the same random numbers as PyTorch, and compare what they print with what it printed. With
+    /// `--torch` PyTorch runs them too, and docs/benchmarks/programs.md is written
+    #[arg(long, group = "beside_torch")]
     programs: Option<PathBuf>,
+    /// A folder with programs of others, which the tests run to their end
+    #[arg(long)]
+    to_end: Option<PathBuf>,
     /// Options of pytest
     #[arg(last = true)]
     pytest: Vec<String>,
@@ -57,24 +66,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let python = bin.join("python");
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PACKAGES);
+    if args.programs.is_some() {
+        install.args(OF_PROGRAMS);
+        install.args(args.torch.as_ref().map_or(&[][..], |_| OF_PAGES));
+    }
     succeed(&mut install, "pip does not install what the tests need")?;
     let mut tests = Command::new(&python);
     if args.bench {
         tests.args(["crates/python/bench.py", "taper"]);
-    } else if let (Some(programs), Some(torch)) = (&args.compare, &args.torch) {
-        tests.args([
-            "crates/python/programs/compare.py",
-            "--out",
-            "docs/benchmarks/programs.md",
-            "--programs",
-        ]);
-        tests.arg(programs).arg("--torch").arg(torch);
+    } else if let Some(programs) = &args.programs {
+        tests.args(["crates/python/programs/compare.py", "--programs"]).arg(programs);
+        if let Some(torch) = &args.torch {
+            tests.args(["--page", "docs/benchmarks/programs.md", "--torch"]).arg(torch);
+        }
     } else {
         tests
             .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
             .args(&args.pytest);
     }
-    if let Some(programs) = &args.programs {
+    if let Some(programs) = &args.to_end {
         tests.env("TAPER_PROGRAMS", std::path::absolute(programs).map_err(|error| error.to_string())?);
     }
     if let Some(module) = &args.module {

@@ -1,5 +1,7 @@
 """Runs one program with PyTorch or with Taper, with the same random numbers: ``run.py torch|taper program.py …``.
 
+A page of the book "Dive into Deep Learning" (``page.md``) is a program too: its cells.
+
 All draws of a program (initial weights, permutations, dropout, noise) are made by numpy from one seed, so that both
 libraries compute with the same numbers and their losses can be compared. The last line of the output has the seconds
 that the program took, without the import of the library.
@@ -11,6 +13,7 @@ import runpy
 import sys
 import time
 
+import cells
 import numpy
 
 SEED = 20220
@@ -48,6 +51,13 @@ def install(torch):
         numbers = [one for one in (low, *numbers, high) if one is not None]
         drawn = rng.integers(*([0] if len(numbers) == 1 else []), *numbers, tuple(shape))
         return of_numpy(drawn, dtype=dtype or torch.int64, **options)
+
+    def normal(mean=0.0, std=1.0, size=None, generator=None, out=None, **options):
+        if size is not None:
+            return of_numpy(rng.normal(mean, std, tuple(size)), **options)
+        like = mean if isinstance(mean, torch.Tensor) else std
+        shape = torch.broadcast_shapes(*(one.shape for one in (mean, std) if isinstance(one, torch.Tensor)))
+        return of_numpy(rng.standard_normal(tuple(shape)), like) * std + mean
 
     def fill(draw, *defaults):
         def filled(self, *args, generator=None, **options):
@@ -91,7 +101,7 @@ def install(torch):
     def bernoulli(input, generator=None):
         return of_numpy(rng.random(tuple(input.shape)) < input.detach().cpu().numpy(), input)
 
-    torch.rand, torch.randn, torch.randint = rand, randn, randint
+    torch.rand, torch.randn, torch.randint, torch.normal = rand, randn, randint, normal
     torch.rand_like = lambda input, **options: of_numpy(rng.random(tuple(input.shape)), input, **options)
     torch.randn_like = lambda input, **options: of_numpy(rng.standard_normal(tuple(input.shape)), input, **options)
     torch.randperm = lambda n, **options: of_numpy(rng.permutation(n), dtype=torch.int64)
@@ -151,9 +161,16 @@ def main():
     install_pictures(torch)
     sys.argv = sys.argv[2:]
     sys.path[0] = ""
+    if program.endswith(".md"):
+        # The package of the book takes functions of torch when it is imported, so it comes after the draws.
+        from d2l import torch as d2l
+
+        cells.show_points(d2l.ProgressBoard)
     begin = time.perf_counter()
     try:
-        if program.startswith("-m "):
+        if program.endswith(".md"):
+            cells.run(program)
+        elif program.startswith("-m "):
             sys.argv[0] = program[3:]
             runpy.run_module(program[3:], run_name="__main__", alter_sys=True)
         else:

@@ -1,9 +1,9 @@
 //! `torch.device`. `cpu` is the processor, and `cuda:0` the first GPU that Taper finds, of any maker.
 
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
-use pyo3::prelude::*;
-use taper::{Device, ErrorKind};
+use pyo3::{prelude::*, types::PyTuple};
+use taper::{Device, ErrorKind, tensor_core::lock};
 
 use crate::errors::{raise, runtime, wrong_type};
 
@@ -12,25 +12,47 @@ use crate::errors::{raise, runtime, wrong_type};
 /// GPUs so run with one.
 const COUNT: &str = "TORCH_CUDA_DEVICES";
 
-/// A device by its name. `cuda` without a number is the current one, which is the first.
+/// A device by its name. `cuda` without a number is the current one, which is the first. `meta`, on which
+/// PyTorch computes no values, is another device on the processor: Taper computes no value before it is read.
 #[pyclass(name = "device", module = "torch", frozen, eq, hash)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PyDevice {
-    is_cuda: bool,
+    kind: Kind,
     index: Option<usize>,
 }
 
+/// Taper's name of the device `meta`.
+const META: &str = "cpu#1";
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Cpu,
+    Cuda,
+    Meta,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Cpu => "cpu",
+            Kind::Cuda => "cuda",
+            Kind::Meta => "meta",
+        }
+    }
+}
+
 impl PyDevice {
-    const CPU: PyDevice = PyDevice { is_cuda: false, index: None };
+    const CPU: PyDevice = PyDevice { kind: Kind::Cpu, index: None };
 
     /// The name of a device of Taper.
     pub(crate) fn of(device: &Device) -> PyDevice {
         let name = device.name();
         if name.starts_with("cpu") {
-            return PyDevice::CPU;
+            let kind = if name == META { Kind::Meta } else { Kind::Cpu };
+            return PyDevice { kind, index: None };
         }
         let index = (0..count()).find(|&index| taper_name(index) == name).unwrap_or(0);
-        PyDevice { is_cuda: true, index: Some(index) }
+        PyDevice { kind: Kind::Cuda, index: Some(index) }
     }
 
     fn parse(text: &str) -> PyResult<PyDevice> {
@@ -39,19 +61,25 @@ impl PyDevice {
             Some((kind, index)) => (kind, Some(index.parse::<usize>().map_err(|_| unknown())?)),
             None => (text, None),
         };
-        match kind {
-            "cpu" => Ok(PyDevice { is_cuda: false, index }),
-            "cuda" | "wgpu" => Ok(PyDevice { is_cuda: true, index }),
-            _ => Err(runtime(format!(
-                "Expected one of cpu, cuda device type at start of device string: {text}"
-            ))),
-        }
+        let kind = match kind {
+            "cpu" => Kind::Cpu,
+            "cuda" | "wgpu" => Kind::Cuda,
+            "meta" => Kind::Meta,
+            _ => {
+                return Err(runtime(format!(
+                    "Expected one of cpu, cuda, meta device type at start of device string: {text}"
+                )));
+            }
+        };
+        Ok(PyDevice { kind, index })
     }
 
     /// The device itself, which is opened when it is first asked for.
     pub(crate) fn open(self) -> PyResult<Device> {
-        if !self.is_cuda {
-            return Ok(taper::cpu());
+        match self.kind {
+            Kind::Cpu => return Ok(taper::cpu()),
+            Kind::Meta => return taper::device(META).map_err(raise),
+            Kind::Cuda => {}
         }
         let index = self.index.unwrap_or(0);
         match count() {
@@ -67,7 +95,7 @@ impl PyDevice {
 
     /// As PyTorch writes it: `cuda:0`.
     pub(crate) fn text(self) -> String {
-        let kind = if self.is_cuda { "cuda" } else { "cpu" };
+        let kind = self.kind.name();
         self.index.map_or(kind.to_string(), |index| format!("{kind}:{index}"))
     }
 }
@@ -111,7 +139,7 @@ impl PyDevice {
 
     #[getter]
     fn r#type(&self) -> &'static str {
-        if self.is_cuda { "cuda" } else { "cpu" }
+        self.kind.name()
     }
 
     #[getter]
@@ -128,6 +156,21 @@ impl PyDevice {
         format!("device(type='{}'{index})", self.r#type())
     }
 
+    /// `with torch.device("cuda"):` makes it the device of calls that name none.
+    fn __enter__(slf: Py<Self>) -> PyResult<Py<Self>> {
+        let device = *slf.get();
+        device.open()?;
+        let before = std::mem::replace(&mut *DEFAULT.write().unwrap_or_else(PoisonError::into_inner), device);
+        lock(&BEFORE).push(before);
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
+        let before = lock(&BEFORE).pop();
+        *DEFAULT.write().unwrap_or_else(PoisonError::into_inner) = before.unwrap_or(PyDevice::CPU);
+    }
+
     fn __reduce__(&self, py: Python<'_>) -> PyResult<(Py<PyAny>, (String,))> {
         let make = py.import("taper")?.getattr("_device_of_name")?;
         Ok((make.unbind(), (self.text(),)))
@@ -142,7 +185,7 @@ fn named(object: Borrowed<'_, '_, PyAny>) -> PyResult<PyDevice> {
         return PyDevice::parse(&text);
     }
     if let Ok(index) = object.extract::<usize>() {
-        return Ok(PyDevice { is_cuda: true, index: Some(index) });
+        return Ok(PyDevice { kind: Kind::Cuda, index: Some(index) });
     }
     Err(wrong_type(format!("{} is not a torch.device", object.get_type())))
 }
@@ -166,6 +209,9 @@ pub(crate) fn open(device: Option<At>) -> PyResult<Device> {
 
 /// The device of a call that names none; the processor until a program says otherwise.
 static DEFAULT: RwLock<PyDevice> = RwLock::new(PyDevice::CPU);
+
+/// The devices that were the default outside of each `with`.
+static BEFORE: Mutex<Vec<PyDevice>> = Mutex::new(Vec::new());
 
 fn default() -> PyDevice {
     *DEFAULT.read().unwrap_or_else(PoisonError::into_inner)

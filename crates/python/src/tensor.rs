@@ -136,6 +136,19 @@ impl PyTensor {
         Ok(Some(if name.is_empty() { format!("{}Backward0", value.op().grad_name()) } else { name.into() }))
     }
 
+    /// For each operand of a recorded result: the name of the step that it came from with the operand, or
+    /// `None` if it needs no gradient.
+    fn _grad_inputs(&self) -> PyResult<Vec<Option<(String, PyTensor)>>> {
+        let named = |input: Tensor| {
+            let name = match input.is_cell() {
+                true => "AccumulateGrad".to_string(),
+                false => format!("{}Backward0", input.op().grad_name()),
+            };
+            input.is_tracked().then(|| (name, PyTensor::new(input, "")))
+        };
+        Ok(self.read()?.inputs().into_iter().map(named).collect())
+    }
+
     #[getter]
     fn grad(&self) -> Option<PyTensor> {
         self.base().grad().map(|base| PyTensor::at(Place { base, view: None }))

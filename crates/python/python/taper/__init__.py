@@ -59,6 +59,7 @@ from . import (  # noqa: E402
     fft,
     func,
     jit,
+    library,
     linalg,
     masked,
     models,
@@ -76,6 +77,7 @@ from . import (  # noqa: E402
     testing,
     types,
     utils,
+    version,
 )
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled  # noqa: E402
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled  # noqa: E402
@@ -85,6 +87,15 @@ from .func import vmap  # noqa: E402
 from ._plain_names import *  # noqa: E402, F403
 from .serialization import load, save  # noqa: E402
 from .sparse import sparse_coo_tensor, spmm  # noqa: E402
+
+#: Operations in place that are functions too.
+_IN_PLACE = (
+    "abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ "
+    "ceil_ clamp_ clamp_max_ clamp_min_ clip_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ "
+    "fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ "
+    "rad2deg_ reciprocal_ resize_as_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_"
+)
+globals().update({_name: getattr(Tensor, _name) for _name in _IN_PLACE.split()})
 
 from math import e, inf, nan, pi  # noqa: E402, F401
 newaxis = None
@@ -166,3 +177,8 @@ def typename(object):
 
 def numel(input):
     return input.numel()
+
+
+from . import compiler, functional  # noqa: E402, F401
+from .cuda import Event, Stream  # noqa: E402, F401
+from .library import ops  # noqa: E402, F401

@@ -4,17 +4,23 @@ Entries of ``sys.modules`` are made before the program runs; nothing is written,
 not touched.
 """
 
-import importlib.util
+import contextlib
+import importlib
 import pkgutil
 import runpy
 import sys
 import types
 
 
+#: The version of PyTorch that libraries are told, which choose their calls by it.
+_SERVED = "2.7.0+taper"
+
+
 def alias():
     """Makes ``torch`` and ``torchvision``, with all of their modules, names of this package."""
     import taper
 
+    taper.__version__ = taper.version.__version__ = _SERVED
     for found in pkgutil.walk_packages(taper.__path__, "taper."):
         if not found.name.endswith(("__main__", "._taper")):
             importlib.import_module(found.name)
@@ -24,17 +30,35 @@ def alias():
         elif name == "taper" or name.startswith("taper."):
             sys.modules["torch" + name[len("taper"):]] = module
     sys.modules["torch._C"] = taper._compat
+    _alias_private(taper)
     _alias_safetensors(taper.safetensors)
 
 
+def _module(name, **members):
+    """A module of members under a name."""
+    made = types.ModuleType(name)
+    made.__dict__.update(members)
+    sys.modules[name] = made
+    return made
+
+
+def _alias_private(taper):
+    """The private modules of PyTorch's compiler that libraries import: marks without a meaning here."""
+    from taper import compiler
+
+    marks = {name: getattr(compiler, name) for name in ("allow_in_graph", "assume_constant_result", "disable", "reset")}
+    taper._dynamo = _module("torch._dynamo", __path__=[], is_compiling=compiler.is_compiling, **marks)
+    name = "torch._dynamo._trace_wrapped_higher_order_op"
+    taper._dynamo._trace_wrapped_higher_order_op = _module(name, TransformGetItemToIndex=contextlib.nullcontext)
+
+
 def _alias_safetensors(ours):
-    """Makes ``safetensors`` and ``safetensors.torch`` names of this package, if they are not installed."""
-    if "safetensors" in sys.modules or importlib.util.find_spec("safetensors") is not None:
-        return
-    package = types.ModuleType("safetensors", ours.__doc__)
-    package.__path__ = []
-    package.safe_open, package.SafetensorError, package.torch = ours.safe_open, ours.SafetensorError, ours
-    sys.modules["safetensors"], sys.modules["safetensors.torch"] = package, ours
+    """Makes ``safetensors`` and ``safetensors.torch`` names of this package: those of the package make PyTorch's."""
+    _module(
+        "safetensors", __path__=[], __version__="0.8.0", safe_open=ours.safe_open, torch=ours,
+        SafetensorError=ours.SafetensorError,
+    )
+    sys.modules["safetensors.torch"] = ours
 
 
 def main():

@@ -203,7 +203,7 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, dtype=None
         shape = broadcast_shapes(*(one.shape for one in (mean, std) if isinstance(one, Tensor)))
         drawn = _taper._random("randn", shape, [], like.dtype, like.device, generator)
         return drawn * std + mean
-    return _taper._random("normal", size, [mean, std], dtype, device, generator)
+    return _taper._random("normal", size, [mean, std], dtype, device, generator, requires_grad)
 
 
 def _drawn_alike(name):
@@ -337,8 +337,8 @@ def cat(tensors, dim=0, *, axis=None, out=None):
 concat = concatenate = cat
 
 
-def stack(tensors, dim=0, *, out=None):
-    made = _taper.stack(tensors, dim)
+def stack(tensors, dim=0, *, axis=None, out=None):
+    made = _taper.stack(tensors, dim if axis is None else axis)
     return made if out is None else _into(out, made)
 
 

@@ -2,7 +2,7 @@
 
 from . import _taper
 from ._size import Size
-from ._taper import device
+from ._taper import Tensor, device
 
 
 class UntypedStorage:
@@ -122,3 +122,30 @@ def swapped(data, size):
     numbers = array.array({2: "H", 4: "I", 8: "Q"}[size], data)
     numbers.byteswap()
     return numbers.tobytes()
+
+
+class StorageOfTensor:
+    """The memory that a tensor and its views have in PyTorch: its address and its size."""
+
+    def __init__(self, tensor):
+        self._tensor = tensor
+
+    @property
+    def device(self):
+        return self._tensor.device
+
+    def data_ptr(self):
+        # Views of one memory have one number.
+        return self._tensor.data_ptr()
+
+    def nbytes(self):
+        reach = sum((size - 1) * step for size, step in zip(self._tensor.shape, self._tensor.stride()))
+        return (self._tensor.storage_offset() + reach + 1) * self._tensor.itemsize if self._tensor.numel() else 0
+
+    def size(self):
+        return self.nbytes()
+
+    __len__ = size
+
+
+Tensor.untyped_storage = Tensor.storage = lambda self: StorageOfTensor(self)

@@ -2,6 +2,8 @@
 place, arrays of numpy, and printing. No number is computed here."""
 
 import copy
+import functools
+from html import escape
 
 from . import _taper
 from ._size import TYPES, Size
@@ -45,6 +47,13 @@ class _GradientFunction:
     def name(self):
         return self._name
 
+    @property
+    def next_functions(self):
+        """The steps that this one's operands came from, each with 0; ``None`` for one without a gradient."""
+        return tuple(
+            (None if found is None else _GradientFunction(*found), 0) for found in self._tensor._grad_inputs()
+        )
+
     def __repr__(self):
         return f"<{self._name} object at {id(self._tensor):#x}>"
 
@@ -54,6 +63,25 @@ class _GradientFunction:
 @_method
 def __repr__(self, *, tensor_contents=None):
     return self._text(_PRINT)
+
+
+#: The longest axis of a tensor that a notebook shows as a table.
+_TABLE_MAX = 20
+
+
+@_method
+def _repr_html_(self):
+    """For notebooks: a small matrix as a table, anything else as it prints, and its kind below."""
+    kind = f"{self.dtype} {list(self._sizes())} on {self.device}"
+    if self.dim() in (1, 2) and 0 < self.numel() and max(self._sizes()) <= _TABLE_MAX:
+        matrix = self if self.dim() == 2 else self.unsqueeze(0)
+        cell = (lambda one: f"{one:.{_PRINT['precision']}f}") if self.is_floating_point() else str
+        rows = "".join(
+            "<tr>" + "".join(f'<td style="text-align:right">{cell(one)}</td>' for one in row) + "</tr>"
+            for row in matrix.tolist()
+        )
+        return f"<table>{rows}</table><small>{escape(kind)}</small>"
+    return f"<pre>{escape(repr(self))}</pre><small>{escape(kind)}</small>"
 
 
 @_method
@@ -85,7 +113,7 @@ Tensor.real = property(lambda self: self)
 Tensor.layout = property(lambda self: _taper.strided)
 Tensor.is_sparse = property(lambda self: False)
 Tensor.is_quantized = property(lambda self: False)
-Tensor.is_meta = property(lambda self: False)
+Tensor.is_meta = property(lambda self: self.device.type == "meta")
 Tensor.names = property(lambda self: (None,) * self.dim())
 Tensor.data = property(lambda self: self.detach(), lambda self, value: self._set_data(value))
 Tensor.nelement = Tensor.numel
@@ -812,15 +840,16 @@ def _in_place(name):
 
 #: The methods that have a form in place, with an underscore behind their name.
 IN_PLACE = (
-    "abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr arccos arcsin arctan asin asinh atan "
-    "atan2 atanh baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor bitwise_left_shift "
-    "bitwise_right_shift ceil celu clamp clamp_max clamp_min clip copysign cos cosh cumprod cumsum deg2rad "
-    "digamma div divide elu eq erf erfc erfinv exp exp2 expm1 float_power floor floor_divide fmod frac gcd ge "
-    "greater gt hardtanh heaviside hypot i0 index_add index_copy index_fill lcm le leaky_relu lerp less "
-    "lgamma log log10 log1p log2 logical_and logical_not logical_or logical_xor logit lt masked_scatter mul "
-    "multiply nan_to_num ne neg negative nextafter pow rad2deg reciprocal relu remainder renorm round rsqrt "
-    "scatter scatter_add scatter_reduce selu sgn sigmoid sign silu sin sinc sinh softmax sqrt square sub "
-    "subtract tan tanh threshold tril triu true_divide trunc xlogy"
+    "abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr arccos arccosh arcsin arcsinh "
+    "arctan arctanh asin asinh atan atan2 atanh baddbmm bitwise_and bitwise_not bitwise_or bitwise_xor "
+    "bitwise_left_shift bitwise_right_shift ceil celu clamp clamp_max clamp_min clip copysign cos cosh "
+    "cumprod cumsum deg2rad digamma div divide elu eq erf erfc erfinv exp exp2 expm1 fix float_power "
+    "floor floor_divide fmod frac gcd ge greater gt hardtanh heaviside hypot i0 index_add index_copy "
+    "index_fill lcm ldexp le leaky_relu lerp less lgamma log log10 log1p log2 logical_and logical_not "
+    "logical_or logical_xor logit lt masked_scatter mul multiply nan_to_num ne neg negative nextafter pow "
+    "rad2deg reciprocal relu remainder renorm round rsqrt scatter scatter_add scatter_reduce selu sgn "
+    "sigmoid sign silu sin sinc sinh softmax sqrt square sub subtract tan tanh threshold tril triu "
+    "true_divide trunc xlogy"
 ).split()
 for _name in IN_PLACE:
     _in_place(_name)
@@ -858,3 +887,27 @@ def apply_(self, function):
 def dim_order(self):
     return tuple(range(self.dim()))
 
+
+
+# Names of numpy: ``axis`` is ``dim``, and ``keepdims`` is ``keepdim``
+
+def _numpy_names(method):
+    @functools.wraps(method)
+    def call(*args, axis=None, keepdims=None, **options):
+        if axis is not None:
+            options["dim"] = axis
+        if keepdims is not None:
+            options["keepdim"] = keepdims
+        return method(*args, **options)
+
+    return call
+
+
+#: The methods with an axis that have no such names of their own.
+_WITH_AXIS = (
+    "all amax amin aminmax any argmax argmin argsort chunk count_nonzero cummax cummin cumprod cumsum diff gather "
+    "index_select kthvalue log_softmax logcumsumexp logsumexp max median min mode nanmedian nanmean nanquantile nansum "
+    "norm prod quantile select softmax sort split squeeze std take_along_dim topk unbind unsqueeze var"
+).split()
+for _name in _WITH_AXIS:
+    setattr(Tensor, _name, _numpy_names(getattr(Tensor, _name)))

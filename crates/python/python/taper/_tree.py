@@ -5,9 +5,16 @@ from collections import OrderedDict, defaultdict
 from ._size import Size
 
 
+#: Classes of programs whose objects are nodes, each with a function as :func:`_children`.
+_registered = {}
+register = _registered.__setitem__
+
+
 def _children(tree):
     """The parts of a node and a function that builds it of others; ``None`` for a leaf."""
     kind = type(tree)
+    if kind in _registered:
+        return _registered[kind](tree)
     if kind in (dict, OrderedDict):
         names = list(tree)
         return [tree[name] for name in names], lambda parts: kind(zip(names, parts))
@@ -22,22 +29,22 @@ def _children(tree):
     return None
 
 
-def flatten(tree):
+def flatten(tree, is_leaf=None):
     """The leaves of a tree, and a function that builds the tree of as many others."""
-    found = _children(tree)
+    found = None if is_leaf is not None and is_leaf(tree) else _children(tree)
     if found is None:
         return [tree], lambda leaves: leaves[0]
     parts, build = found
     leaves, builds = [], []
     for part in parts:
-        own, rebuild = flatten(part)
+        own, rebuild = flatten(part, is_leaf)
         builds.append((len(leaves), len(leaves) + len(own), rebuild))
         leaves += own
     return leaves, lambda others: build([rebuild(others[first:last]) for first, last, rebuild in builds])
 
 
-def map_leaves(function, tree):
-    leaves, build = flatten(tree)
+def map_leaves(function, tree, is_leaf=None):
+    leaves, build = flatten(tree, is_leaf)
     return build([function(leaf) for leaf in leaves])
 
 

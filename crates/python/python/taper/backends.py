@@ -1,5 +1,6 @@
 """Settings of PyTorch's backends that programs ask for and set."""
 
+import contextlib
 import sys
 import types
 
@@ -15,6 +16,10 @@ class _Settings(types.ModuleType):
 
     def is_built(self):
         return False
+
+    @contextlib.contextmanager
+    def flags(self, *args, **options):
+        yield
 
 
 def _settings(name):

@@ -104,6 +104,63 @@ def device(number):
         _current = before
 
 
+class Stream:
+    """The one queue of a GPU."""
+
+    def __init__(self, device=None, priority=0, **options):
+        self.device, self.priority = _named(device), priority
+
+    def synchronize(self):
+        synchronize(self.device)
+
+    def wait_stream(self, stream):
+        """Operations of one queue are in order."""
+
+    def wait_event(self, event):
+        """Operations of one queue are in order."""
+
+    def record_event(self, event=None):
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def query(self):
+        self.synchronize()
+        return True
+
+
+def current_stream(device=None):
+    return Stream(device)
+
+
+default_stream = current_stream
+
+
+class StreamContext:
+    """Names a stream for the operations within: there is one."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        return self.stream
+
+    def __exit__(self, *error):
+        pass
+
+
+def stream(stream):
+    return StreamContext(stream)
+
+
+class CUDAGraph:
+    def __init__(self, keep_graph=False):
+        raise NotImplementedError("Taper has no CUDA graphs: taper.compile records a function once and runs it again")
+
+
+graph = CUDAGraph
+
+
 class Event:
     """A moment of this process: operations before it are waited for."""
 
@@ -118,6 +175,12 @@ class Event:
 
     def synchronize(self):
         synchronize()
+
+    def wait(self, stream=None):
+        """Operations of one queue are in order."""
+
+    def query(self):
+        return True
 
     def elapsed_time(self, end):
         return (end._time - self._time) * 1000.0

@@ -6,6 +6,7 @@ each tensor, and the bytes of all tensors.
 
 import json
 import os
+import threading
 
 from . import _taper
 from ._size import Size
@@ -127,8 +128,8 @@ def _tensor(one, data, device):
 class safe_open:
     """A file whose tensors are read one by one. Use it in a ``with``."""
 
-    def __init__(self, filename, framework="pt", device="cpu"):
-        self._device, self._file = device, open(filename, "rb")
+    def __init__(self, filename, framework="pt", device="cpu", backend=None):
+        self._device, self._file, self._reading = device, open(filename, "rb"), threading.Lock()
         try:
             self._head, self._metadata, self._start = _head(self._file.read, os.fstat(self._file.fileno()).st_size)
         except BaseException:
@@ -155,8 +156,10 @@ class safe_open:
             raise SafetensorError(f"File does not contain tensor {name}")
         one = self._head[name]
         first, last = one["data_offsets"]
-        self._file.seek(self._start + first)
-        return _tensor(one, self._file.read(last - first), self._device)
+        with self._reading:
+            self._file.seek(self._start + first)
+            data = self._file.read(last - first)
+        return _tensor(one, data, self._device)
 
     def get_slice(self, name):
         return _Slice(self, name)
@@ -217,3 +220,11 @@ def load_model(model, filename, strict=True, device="cpu"):
                 state[name] = state[first]
     missing, unexpected = model.load_state_dict(state, strict=strict)
     return set(missing), list(unexpected)
+
+
+def storage_ptr(tensor):
+    return tensor.untyped_storage().data_ptr()
+
+
+def storage_size(tensor):
+    return tensor.untyped_storage().nbytes()

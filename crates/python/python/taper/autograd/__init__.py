@@ -236,8 +236,9 @@ def set_detect_anomaly(mode, check_nan=True):
     return detect_anomaly()
 
 
-def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True):
-    """Compares gradients with finite differences, with Taper's own steps and tolerances."""
+def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, **settings):
+    """Compares gradients with finite differences, with Taper's own steps and tolerances. Further settings of PyTorch
+    change nothing."""
     try:
         _taper._gradcheck(func, _listed(inputs))
     except RuntimeError:
@@ -245,3 +246,6 @@ def gradcheck(func, inputs, *, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=T
             raise
         return False
     return True
+
+
+from . import function, graph  # noqa: E402, F401

@@ -1,5 +1,5 @@
-"""Data sets and loaders, and checkpoints."""
+"""Data sets and loaders, checkpoints, and timers."""
 
-from . import checkpoint, data, tensorboard
+from . import _pytree, benchmark, checkpoint, data, tensorboard
 
-__all__ = ["checkpoint", "data", "tensorboard"]
+__all__ = ["_pytree", "benchmark", "checkpoint", "data", "tensorboard"]

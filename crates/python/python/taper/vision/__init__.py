@@ -3,7 +3,7 @@
 ``python -m taper program.py`` serves ``import torchvision`` with this package.
 """
 
-from . import datasets, models, transforms, utils
+from . import datasets, io, models, transforms, utils
 
-__all__ = ["datasets", "models", "transforms", "utils"]
+__all__ = ["datasets", "io", "models", "transforms", "utils"]
 __version__ = "0.0"

@@ -94,6 +94,18 @@ def _resnet(name, block, layers):
     return make
 
 
+class _Weights:
+    """Names of weights, which programs pass to the functions below."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+ResNet18_Weights = ResNet34_Weights = ResNet50_Weights = ResNet101_Weights = ResNet152_Weights = _Weights()
+
+
 resnet18 = _resnet("resnet18", BasicBlock, [2, 2, 2, 2])
 resnet34 = _resnet("resnet34", BasicBlock, [3, 4, 6, 3])
 resnet50 = _resnet("resnet50", Bottleneck, [3, 4, 6, 3])

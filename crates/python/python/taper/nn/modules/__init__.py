@@ -3,10 +3,10 @@
 import sys
 import types
 
-from . import activation, container, conv, dropout, linear, loss, norm, pooling, rnn, sparse, transformer
+from . import activation, container, conv, dropout, lazy, linear, loss, norm, pooling, rnn, sparse, transformer
 from .module import Module
 
-_TOPICS = (activation, container, conv, dropout, linear, loss, norm, pooling, rnn, sparse, transformer)
+_TOPICS = (activation, container, conv, dropout, lazy, linear, loss, norm, pooling, rnn, sparse, transformer)
 __all__ = [name for topic in _TOPICS for name in topic.__all__]
 globals().update({name: getattr(topic, name) for topic in _TOPICS for name in topic.__all__})
 __all__.append("Module")

@@ -8,6 +8,8 @@ from ..._taper import Tensor
 from ..parameter import Buffer, Parameter
 
 _hook_numbers = count()
+#: The end of the key of what a module's ``get_extra_state`` gives, by PyTorch's private name.
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 
 
 class _Handle:
@@ -379,7 +381,7 @@ class Module:
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = buffer if keep_vars else buffer.detach()
         if type(self).get_extra_state is not Module.get_extra_state:
-            destination[f"{prefix}_extra_state"] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
         if destination is None:
@@ -421,7 +423,7 @@ class Module:
                 )
                 continue
             tensor.detach().copy_(value.detach())
-        extra = f"{prefix}_extra_state"
+        extra = prefix + _EXTRA_STATE_KEY_SUFFIX
         if type(self).set_extra_state is not Module.set_extra_state:
             if extra in state_dict:
                 self.set_extra_state(state_dict[extra])

@@ -43,14 +43,19 @@ class _Recurrent(Module):
             self.mode, self.input_size, self.hidden_size, self.num_layers, self.bias, self.batch_first,
             self.dropout, self.bidirectional, self.proj_size,
         ))
-        object.__setattr__(self, "_names", [name for name, _ in self._native.parameters()])
-        for name, tensor in self._native.parameters():
+        named = self._native.parameters()
+        object.__setattr__(self, "_names", [name for name, _ in named])
+        for name, tensor in named:
             parameter = _taper.Tensor.__new__(Parameter)
             parameter.set_(tensor)
             self.register_parameter(name, parameter)
 
     def flatten_parameters(self):
         """Nothing to do: Taper plans the layer as a whole."""
+
+    @property
+    def _flat_weights_names(self):
+        return list(self._names)
 
     @property
     def all_weights(self):

@@ -1,10 +1,12 @@
 """Parameters that are computed from others: a module computes a tensor anew each time that it is read."""
 
+import contextlib
+
 from ..modules.container import ModuleDict, ModuleList
 from ..parameter import Parameter
 from ...autograd import no_grad
 
-__all__ = ["ParametrizationList", "is_parametrized", "register_parametrization", "remove_parametrizations"]
+__all__ = ["ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations"]
 
 
 class ParametrizationList(ModuleList):
@@ -65,9 +67,31 @@ def type_before_parametrizations(module):
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
+#: The tensors that were computed within ``cached``, by module and name, and how many of its blocks are open.
+_computed, _open = {}, 0
+
+
+@contextlib.contextmanager
+def cached():
+    """Each tensor is computed once within the block."""
+    global _open
+    _open += 1
+    try:
+        yield
+    finally:
+        _open -= 1
+        if not _open:
+            _computed.clear()
+
+
 def _property(name):
     def read(self):
-        return self.parametrizations[name]()
+        if not _open:
+            return self.parametrizations[name]()
+        key = (id(self), name)
+        if key not in _computed:
+            _computed[key] = self.parametrizations[name]()
+        return _computed[key]
 
     def write(self, value):
         self.parametrizations[name].right_inverse(value)
@@ -83,16 +107,28 @@ def _set(self, name, value):
         type_before_parametrizations(self).__setattr__(self, name, value)
 
 
+def _check(name, value, original):
+    """A parametrization keeps the shape and the dtype of a tensor."""
+    for what in ("shape", "dtype"):
+        own, made = getattr(original, what), getattr(value, what)
+        if own != made:
+            raise ValueError(
+                f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag is "
+                f"enabled.\nmodule.{name}.{what}: {own}\nparametrization(module.{name}).{what}: {made}"
+            )
+
+
 def register_parametrization(module, tensor_name, parametrization, *, unsafe=False):
     """Lets a module compute a parameter or a buffer of another."""
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
         parts = module.parametrizations[tensor_name]
-        value = parts()
-        with no_grad():
-            wanted = parametrization.right_inverse(value) if hasattr(parametrization, "right_inverse") else value
-            parts.right_inverse(wanted)
+        if not unsafe:
+            with no_grad():
+                value = parts()
+                _check(tensor_name, parametrization(value), value)
         parts.append(parametrization)
+        parts.unsafe |= unsafe
         return module
     kind = module._parameters if tensor_name in module._parameters else module._buffers
     if tensor_name not in kind:
@@ -102,14 +138,7 @@ def register_parametrization(module, tensor_name, parametrization, *, unsafe=Fal
     parts = ParametrizationList([parametrization], original, unsafe)
     if not unsafe:
         with no_grad():
-            value = parts()
-        if value.shape != original.shape or value.dtype != original.dtype:
-            what, own = ("shape", original.shape) if value.shape != original.shape else ("dtype", original.dtype)
-            raise ValueError(
-                f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag is "
-                f"enabled.\nmodule.{tensor_name}.{what}: {own}\nparametrization(module.{tensor_name}).{what}: "
-                f"{getattr(value, what)}"
-            )
+            _check(tensor_name, parts(), original)
     del kind[tensor_name]
     if not is_parametrized(module):
         own = type(module)

@@ -1,19 +1,25 @@
-"""``torchvision.transforms`` for tensors and pictures."""
+"""``torchvision.transforms.functional``: changes of tensors and pictures."""
 
+import enum
 import functools
-import random
 
-from .._functions import randint, tensor
-from .._taper import Tensor, _dtypes
-from ..nn import functional as F
-from .picture import _UINT8, is_picture, picture, pixels
+from ..._functions import tensor
+from ..._taper import Tensor, _dtypes
+from ...nn import functional as F
+from ..picture import _UINT8, is_picture, picture, pixels
 
 _TYPES = dict(_dtypes)
 _FLOAT = _TYPES["float32"]
 
 
-class InterpolationMode:
-    NEAREST, BILINEAR, BICUBIC = "nearest", "bilinear", "bicubic"
+class InterpolationMode(enum.Enum):
+    NEAREST = "nearest"
+    NEAREST_EXACT = "nearest-exact"
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+    BOX = "box"
+    HAMMING = "hamming"
+    LANCZOS = "lanczos"
 
 
 def _channels_first(image):
@@ -84,6 +90,10 @@ def _pair(size):
     return (size, size) if isinstance(size, int) else tuple(size) if len(size) == 2 else (size[0], size[0])
 
 
+#: Pillow's numbers of its filters.
+_OF_PILLOW = {"nearest": 0, "nearest-exact": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
+
+
 def resize(image, size, interpolation=InterpolationMode.BILINEAR, max_size=None, antialias=True):
     """An int is the length of the shorter side."""
     found = _channels_first(image)
@@ -101,7 +111,7 @@ def resize(image, size, interpolation=InterpolationMode.BILINEAR, max_size=None,
     mode = {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(mode, mode)
     if is_picture(image) and hasattr(image, "resize"):
         # Pillow rounds between its two passes.
-        return image.resize(wanted[::-1], {"nearest": 0, "bilinear": 2, "bicubic": 3}[mode])
+        return image.resize(wanted[::-1], _OF_PILLOW[mode])
     options = {} if mode == "nearest" else {"align_corners": False, "antialias": bool(antialias)}
     made = F.interpolate(batch.to(_FLOAT), size=wanted, mode=mode, **options)
     made = made.squeeze(0) if found.dim() == 3 else made
@@ -150,104 +160,3 @@ def rgb_to_grayscale(image, num_output_channels=1):
     else:
         gray = found
     return _like(image, gray if num_output_channels == 1 else gray.expand(3, *gray.shape[-2:]))
-
-
-class _Transform:
-    """A transform with the arguments that it was made with."""
-
-    def __repr__(self):
-        given = ", ".join(f"{name}={value}" for name, value in vars(self).items() if not name.startswith("_"))
-        return f"{type(self).__name__}({given})"
-
-
-class Compose:
-    """One transform after the other."""
-
-    def __init__(self, transforms):
-        self.transforms = transforms
-
-    def __call__(self, image):
-        for transform in self.transforms:
-            image = transform(image)
-        return image
-
-    def __repr__(self):
-        lines = "".join(f"\n    {transform}" for transform in self.transforms)
-        return f"Compose({lines}\n)"
-
-
-def _simple(name, function, *arguments):
-    """A class whose calls pass its arguments to a function."""
-    def init(self, *args, **kwargs):
-        for key, value in zip(arguments, args):
-            setattr(self, key, value)
-        for key, value in kwargs.items():
-            if key not in arguments:
-                raise TypeError(f"{name}() got an unexpected keyword argument '{key}'")
-            setattr(self, key, value)
-
-    def call(self, image):
-        return function(image, **vars(self))
-
-    return type(name, (_Transform,), {"__init__": init, "__call__": call, "__module__": __name__})
-
-
-ToTensor = _simple("ToTensor", to_tensor)
-PILToTensor = _simple("PILToTensor", pil_to_tensor)
-ToPILImage = _simple("ToPILImage", to_pil_image, "mode")
-ConvertImageDtype = _simple("ConvertImageDtype", convert_image_dtype, "dtype")
-Normalize = _simple("Normalize", normalize, "mean", "std", "inplace")
-Resize = _simple("Resize", resize, "size", "interpolation", "max_size", "antialias")
-CenterCrop = _simple("CenterCrop", lambda image, size: center_crop(image, size), "size")
-Pad = _simple("Pad", pad, "padding", "fill", "padding_mode")
-Grayscale = _simple("Grayscale", rgb_to_grayscale, "num_output_channels")
-
-
-class Lambda(_Transform):
-    def __init__(self, lambd):
-        if not callable(lambd):
-            raise TypeError(f"Argument lambd should be callable, got {type(lambd).__name__}")
-        self.lambd = lambd
-
-    def __call__(self, image):
-        return self.lambd(image)
-
-
-class RandomApply(_Transform):
-    def __init__(self, transforms, p=0.5):
-        self.transforms, self.p = transforms, p
-
-    def __call__(self, image):
-        return Compose(self.transforms)(image) if random.random() < self.p else image
-
-
-class RandomHorizontalFlip(_Transform):
-    _flip = staticmethod(hflip)
-
-    def __init__(self, p=0.5):
-        self.p = p
-
-    def __call__(self, image):
-        return self._flip(image) if random.random() < self.p else image
-
-
-class RandomVerticalFlip(RandomHorizontalFlip):
-    _flip = staticmethod(vflip)
-
-
-class RandomCrop(_Transform):
-    def __init__(self, size, padding=None, pad_if_needed=False, fill=0, padding_mode="constant"):
-        self.size, self.padding, self.pad_if_needed = _pair(size), padding, pad_if_needed
-        self.fill, self.padding_mode = fill, padding_mode
-
-    def __call__(self, image):
-        if self.padding is not None:
-            image = pad(image, self.padding, self.fill, self.padding_mode)
-        (tall, wide), (height, width) = _channels_first(image).shape[-2:], self.size
-        if self.pad_if_needed and (tall < height or wide < width):
-            image = pad(image, (max(width - wide, 0), max(height - tall, 0)), self.fill, self.padding_mode)
-            tall, wide = _channels_first(image).shape[-2:]
-        if tall < height or wide < width:
-            raise ValueError(f"Required crop size {self.size} is larger than input image size {(tall, wide)}")
-        top, left = (int(randint(0, room + 1, (1,)).item()) for room in (tall - height, wide - width))
-        return crop(image, top, left, height, width)
