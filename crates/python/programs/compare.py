@@ -111,7 +111,7 @@ def ran(program, folder, python, library, limit):
     return found
 
 
-def row(program, ours, theirs):
+def row(program, ours, theirs, timed):
     """A program's row, and whether it did what it must."""
     worst, count = difference(ours, theirs)
     alike = worst <= TOLERANCE and (len(ours.lines) == len(theirs.lines) or program.stopped or program.refused)
@@ -120,7 +120,7 @@ def row(program, ours, theirs):
     else:
         verdict = f"{worst:.0e}" if alike else f"{worst:.0e}: {program.differs or '(!)'}"
     well = program.refused in ours.error if program.refused else not ours.error
-    timed = ours.seconds and theirs.seconds
+    timed = timed and ours.seconds and theirs.seconds
     seconds = f"{theirs.seconds:.1f} | {ours.seconds:.1f} | {theirs.seconds / ours.seconds:.2f}" if timed else "| |"
     return f"| {program.name} | {count} | {verdict} | {seconds} |", bool(well and (alike or program.differs))
 
@@ -144,6 +144,7 @@ def main():
     parser.add_argument("--torch", help="a Python with PyTorch")
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("--page", type=pathlib.Path, help="a page for the rows; what PyTorch prints is recorded too")
+    parser.add_argument("--no-times", action="store_true", help="leave the times out, on a machine that does other work")
     parser.add_argument("--limit", type=float, default=300, help="seconds that a command may take")
     args = parser.parse_args()
     if args.page and not args.torch:
@@ -162,7 +163,7 @@ def main():
         else:
             theirs = Recorded(recorded[program.name])
         ours = ran(program, args.programs, sys.executable, "taper", args.limit)
-        line, well = row(program, ours, theirs)
+        line, well = row(program, ours, theirs, not args.no_times)
         if not program.slow:
             recorded[program.name] = theirs.lines
         rows.append(line)

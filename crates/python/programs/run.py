@@ -112,6 +112,8 @@ def install(torch):
     functional.dropout1d = functional.dropout2d = functional.dropout3d = dropout_of_channels
     init = torch.nn.init
     init.normal_ = lambda tensor, mean=0.0, std=1.0, generator=None: torch.Tensor.normal_(tensor, mean, std)
+    truncated = fill(lambda mean, std, a, b, shape: numpy.clip(rng.normal(mean, std, shape), a, b), 0.0, 1.0, -2.0, 2.0)
+    init.trunc_normal_ = lambda tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None: truncated(tensor, mean, std, a, b)
     init.uniform_ = lambda tensor, a=0.0, b=1.0, generator=None: torch.Tensor.uniform_(tensor, a, b)
     data = torch.utils.data
 

@@ -30,8 +30,23 @@ def alias():
         elif name == "taper" or name.startswith("taper."):
             sys.modules["torch" + name[len("taper"):]] = module
     sys.modules["torch._C"] = taper._compat
+    for name in ("complex32", "complex64", "complex128"):
+        setattr(taper, name, _Absent(name))
+    taper.cfloat, taper.cdouble = taper.complex64, taper.complex128
     _alias_private(taper)
     _alias_safetensors(taper.safetensors)
+
+
+class _Absent:
+    """The name of a dtype that no tensor has, for the tables of libraries."""
+
+    is_complex, is_floating_point = True, False
+
+    def __init__(self, name):
+        self._name = name
+
+    def __repr__(self):
+        return f"torch.{self._name}"
 
 
 def _module(name, **members):

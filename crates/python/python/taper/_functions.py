@@ -79,7 +79,12 @@ def as_tensor(data, dtype=None, device=None):
     return tensor(data, dtype=dtype, device=device)
 
 
-asarray = as_tensor
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
+    made = as_tensor(obj, dtype, device)
+    if copy is False and made is not obj:
+        raise ValueError("asarray: data that are no tensor of this dtype and device are copied")
+    made = made.clone() if copy and made is obj else made
+    return made.requires_grad_() if requires_grad else made
 
 
 def from_dlpack(ext_tensor, *, device=None, copy=None):

@@ -212,7 +212,7 @@ impl PyTensor {
                     // or nothing.
                     [Index::Tensor(mask)] if mask.dtype() == DType::Bool && (number || mask.rank() == 0) => {
                         // No number is enough where the mask chooses nothing.
-                        if value.numel() == 0 && x.numel() > 0 && !mask.any()?.item::<bool>()? {
+                        if value.numel() == 0 && x.numel() > 0 && !mask.any().item::<bool>()? {
                             return Ok(x);
                         }
                         let value = trimmed(value, &x)?.expand(x.dims())?;
