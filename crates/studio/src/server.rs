@@ -24,8 +24,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 const MAX_CLIENTS: usize = 16;
 /// The greatest number of bytes of events in an answer: the page asks for the rest a second later.
 const MAX_EVENTS_BYTES: usize = 8 << 20;
-/// The page may run its own script and ask this server, and nothing else. Pages of this machine may show it in a
-/// frame, as a notebook does.
+/// The page may run its own script and ask this server, and nothing else. Pages of this machine may show it
+/// in a frame, as a notebook does.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors http://127.0.0.1:* \
                       http://localhost:* https://localhost:*";

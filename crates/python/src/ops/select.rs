@@ -208,8 +208,8 @@ impl PyTensor {
                     x.index_put(all, &value, false)
                 }
                 Brackets::Gathered(all) => match &all[..] {
-                    // One number under a mask needs no search for the places, and a mask without axes chooses all
-                    // or nothing.
+                    // One number under a mask needs no search for the places, and a mask without axes chooses
+                    // all or nothing.
                     [Index::Tensor(mask)] if mask.dtype() == DType::Bool && (number || mask.rank() == 0) => {
                         // No number is enough where the mask chooses nothing.
                         if value.numel() == 0 && x.numel() > 0 && !mask.any().item::<bool>()? {
