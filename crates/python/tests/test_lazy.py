@@ -19,6 +19,7 @@ from taper.nn.parameter import UninitializedParameter, is_lazy
         (nn.LazyConvTranspose2d(7, 3, groups=7), (2, 7, 5, 5), nn.ConvTranspose2d, "in_channels"),
         (nn.LazyBatchNorm1d(), (3, 7), nn.BatchNorm1d, "num_features"),
         (nn.LazyBatchNorm2d(affine=False), (3, 7, 2, 2), nn.BatchNorm2d, "num_features"),
+        (nn.LazyBatchNorm1d(bias=False), (3, 7, 4), nn.BatchNorm1d, "num_features"),
         (nn.LazyInstanceNorm1d(affine=True, track_running_stats=True), (3, 7, 4), nn.InstanceNorm1d, "num_features"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",

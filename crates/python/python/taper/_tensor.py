@@ -3,7 +3,6 @@ place, arrays of numpy, and printing. No number is computed here."""
 
 import copy
 import functools
-from html import escape
 
 from . import _taper
 from ._size import TYPES, Size
@@ -72,6 +71,8 @@ _TABLE_MAX = 20
 @_method
 def _repr_html_(self):
     """For notebooks: a small matrix as a table, anything else as it prints, and its kind below."""
+    from html import escape
+
     kind = f"{self.dtype} {list(self._sizes())} on {self.device}"
     if self.dim() in (1, 2) and 0 < self.numel() and max(self._sizes()) <= _TABLE_MAX:
         matrix = self if self.dim() == 2 else self.unsqueeze(0)

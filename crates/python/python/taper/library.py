@@ -1,7 +1,5 @@
 """``torch.library``: operations that a program defines, with their gradients; ``torch.ops`` finds them by name."""
 
-import inspect
-
 from ._taper import Tensor
 from .autograd import Function
 
@@ -35,6 +33,8 @@ class CustomOpDef:
         return self._of_devices.get(first, self._function)(*args)
 
     def __call__(self, *args, **options):
+        import inspect
+
         given = inspect.signature(self._function).bind(*args, **options)
         given.apply_defaults()
         args = given.args

@@ -1,7 +1,5 @@
 """The studio: a page that shows a training while it runs, and the graph by which tensors were made."""
 
-from html import escape
-
 from . import _taper
 
 
@@ -22,6 +20,8 @@ class Page:
         return self.address
 
     def _repr_html_(self):
+        from html import escape
+
         return f'<iframe src="{escape(self.address)}" width="100%" height="{self.height}" style="border:0"></iframe>'
 
 

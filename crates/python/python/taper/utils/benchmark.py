@@ -1,8 +1,6 @@
 """``torch.utils.benchmark``: times of statements. Every run ends when what it left to compute is computed."""
 
-import ast
-import statistics
-import timeit
+import time
 
 from .. import _taper, cuda
 
@@ -15,18 +13,22 @@ class Measurement:
 
     @property
     def times(self):
-        return [time / self.number_per_run for time in self.raw_times]
+        return [seconds / self.number_per_run for seconds in self.raw_times]
 
     @property
     def mean(self):
-        return statistics.fmean(self.times)
+        return sum(self.times) / len(self.times)
 
     @property
     def median(self):
+        import statistics
+
         return statistics.median(self.times)
 
     @property
     def iqr(self):
+        import statistics
+
         if len(self.times) < 2:
             return 0.0
         first, _, third = statistics.quantiles(self.times, n=4, method="inclusive")
@@ -44,6 +46,8 @@ class Timer:
                  sub_label=None, description=None, env=None, num_threads=1, language="python"):
         self._names = dict(globals or {})
         self._threads, self._title = num_threads, " ".join(filter(None, (label or stmt.strip(), sub_label, description)))
+        import ast
+
         exec(setup, self._names)
         # The value of an expression is kept until it is computed: what is dropped, Taper does not compute.
         tree = ast.parse(stmt.strip())
@@ -63,11 +67,11 @@ class Timer:
         _taper._set_num_threads(self._threads)
         try:
             self._settle()
-            begin = timeit.default_timer()
+            begin = time.perf_counter()
             for _ in range(number):
                 exec(self._code, self._names)
                 self._settle()
-            return timeit.default_timer() - begin
+            return time.perf_counter() - begin
         finally:
             _taper._set_num_threads(before)
 
@@ -77,9 +81,9 @@ class Timer:
 
     def blocked_autorange(self, callback=None, min_run_time=0.2):
         number = 1
-        while (time := self._time(number)) < min_run_time / 100:
+        while (seconds := self._time(number)) < min_run_time / 100:
             number *= 10
-        raw = [time]
+        raw = [seconds]
         while sum(raw) < min_run_time:
             raw.append(self._time(number))
         return Measurement(number, raw, self._title)

@@ -1,7 +1,5 @@
 """Layers whose number of inputs comes with the first input; then they become the layer of that size."""
 
-import inspect
-
 from ..parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 from . import conv, linear, norm
 
@@ -12,6 +10,8 @@ class _Lazy:
     _axis = -1
 
     def __init__(self, *args, **options):
+        import inspect
+
         given = inspect.signature(self.cls_to_become.__init__).bind(self, 0, *args, **options)
         given.apply_defaults()
         _, self._size_name, *_ = given.arguments
@@ -22,11 +22,12 @@ class _Lazy:
         super().__init__(**{**arguments, learned: False})
         arguments.pop(self._size_name)
         self._arguments = arguments
-        setattr(self, learned, arguments[learned]) if learned == "affine" else None
         place = {"device": arguments["device"], "dtype": arguments["dtype"]}
-        names = ("weight", "bias") if arguments[learned] else ("weight",) if learned == "bias" else ()
-        for name in names:
-            self.register_parameter(name, UninitializedParameter(**place))
+        if learned == "affine":
+            self.affine = arguments["affine"]
+        if arguments.get("affine", True):
+            for name in ("weight", "bias") if arguments.get("bias", True) else ("weight",):
+                self.register_parameter(name, UninitializedParameter(**place))
         for name in ("running_mean", "running_var"):
             if self._buffers.get(name) is not None:
                 self.register_buffer(name, UninitializedBuffer(**place))
