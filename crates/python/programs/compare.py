@@ -34,6 +34,10 @@ TIMES = re.compile(
 )
 
 
+#: Options by which programs stay on the processor, and those that choose a GPU.
+ON_GPU = ((" --no-accel", ""), (" --no_accel", ""), ("--device=cpu", "--device=cuda"))
+
+
 class Ran:
     """A program's numbers, seconds, and the last line of its error."""
 
@@ -41,11 +45,12 @@ class Ran:
         self.lines, self.seconds, self.error, self.stopped = [], 0.0, "", False
 
 
-def run(python, library, folder, commands, limit):
+def run(python, library, folder, commands, limit, gpu):
     ran = Ran()
     env = dict(os.environ, OMP_NUM_THREADS="2", TAPER_THREADS="2", PYTHONUNBUFFERED="1", MPLBACKEND="Agg")
-    # The processor: a software GPU would be slower, and PyTorch has none.
-    env.update(VK_DRIVER_FILES="/nonexistent", VK_ICD_FILENAMES="/nonexistent", CUDA_VISIBLE_DEVICES="")
+    env.update(CUDA_VISIBLE_DEVICES="")
+    if not gpu:
+        env.update(VK_DRIVER_FILES="/nonexistent", VK_ICD_FILENAMES="/nonexistent")
     env.update(TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1", PYTHONPATH=os.pathsep.join([".", env.get("PYTHONPATH", "")]))
     # The order of sets.
     env.update(PYTHONHASHSEED="0")
@@ -53,6 +58,8 @@ def run(python, library, folder, commands, limit):
         if library == "torch":
             # Its compiler draws numbers itself.
             command = command.replace("--compile=True", "--compile=False")
+        for alone, chosen in ON_GPU if gpu else ():
+            command = command.replace(alone, chosen)
         words = command.split(" ")
         program = [f"-m {words[1]}", *words[2:]] if words[0] == "-m" else words
         process = subprocess.Popen(
@@ -97,13 +104,13 @@ class Recorded(Ran):
         self.lines = lines
 
 
-def ran(program, folder, python, library, limit):
+def ran(program, folder, python, library, limit, gpu=False):
     """Runs a program in a copy of its folder."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = pathlib.Path(scratch) / "inside" / pathlib.Path(program.folder).name
         shutil.copytree(folder / program.folder, copy)
         program.data(copy)
-        found = run(python, library, copy, program.commands, program.stopped[0] if program.stopped else limit)
+        found = run(python, library, copy, program.commands, program.stopped[0] if program.stopped else limit, gpu)
     if program.stopped:
         found.lines = found.lines[: program.stopped[1]]
     elif found.stopped:
@@ -144,11 +151,12 @@ def main():
     parser.add_argument("--torch", help="a Python with PyTorch")
     parser.add_argument("--only", default="", help="a part of the names")
     parser.add_argument("--page", type=pathlib.Path, help="a page for the rows; what PyTorch prints is recorded too")
-    parser.add_argument("--no-times", action="store_true", help="leave the times out, on a machine that does other work")
+    parser.add_argument("--gpu", action="store_true", help="Taper's programs use a GPU, where they know how")
+    parser.add_argument("--no-times", action="store_true", help="leave the times out: the machine does other work")
     parser.add_argument("--limit", type=float, default=300, help="seconds that a command may take")
     args = parser.parse_args()
-    if args.page and not args.torch:
-        parser.error("--page needs --torch")
+    if args.page and (args.gpu or not args.torch):
+        parser.error("--page needs --torch, and is about the processor")
     recorded = json.loads(PRINTED.read_text())
     rows, failed = [], []
     for program in PROGRAMS:
@@ -162,7 +170,7 @@ def main():
             theirs = ran(program, args.programs, args.torch, "torch", args.limit)
         else:
             theirs = Recorded(recorded[program.name])
-        ours = ran(program, args.programs, sys.executable, "taper", args.limit)
+        ours = ran(program, args.programs, sys.executable, "taper", args.limit, args.gpu)
         line, well = row(program, ours, theirs, not args.no_times)
         if not program.slow:
             recorded[program.name] = theirs.lines
