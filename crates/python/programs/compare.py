@@ -39,10 +39,10 @@ ON_GPU = ((" --no-accel", ""), (" --no_accel", ""), ("--device=cpu", "--device=c
 
 
 class Ran:
-    """A program's numbers, seconds, and the last line of its error."""
+    """A program's numbers, words, seconds, and the last line of its error."""
 
     def __init__(self):
-        self.lines, self.seconds, self.error, self.stopped = [], 0.0, "", False
+        self.lines, self.texts, self.seconds, self.error, self.stopped = [], [], 0.0, "", False
 
 
 def run(python, library, folder, commands, limit, gpu):
@@ -77,8 +77,10 @@ def run(python, library, folder, commands, limit, gpu):
             if line.startswith("seconds of the program: "):
                 ran.seconds += float(line.split(": ")[1])
             else:
-                numbers = [float(number) for number in NUMBER.findall(TIMES.sub("", line))]
+                line = TIMES.sub("", line)
+                numbers = [float(number) for number in NUMBER.findall(line)]
                 ran.lines += [numbers] if numbers else []
+                ran.texts.append(NUMBER.sub("", line))
         if process.returncode and not ran.stopped:
             ran.error = (err.strip().splitlines() or ["no error was printed"])[-1]
             break
@@ -122,6 +124,8 @@ def row(program, ours, theirs, timed):
     """A program's row, and whether it did what it must."""
     worst, count = difference(ours, theirs)
     alike = worst <= TOLERANCE and (len(ours.lines) == len(theirs.lines) or program.stopped or program.refused)
+    if program.texts and ours.texts != theirs.texts:
+        alike = False
     if ours.error or theirs.error:
         verdict = f"Taper: {ours.error}" if ours.error else f"PyTorch: {theirs.error}"
     else:

@@ -87,9 +87,10 @@ def of_words(folder):
 
 
 def of_characters(folder):
-    """A text where nanoGPT looks for one, and a package requests, which it imports and then has no need of."""
+    """A text where nanoGPT looks for one, and packages that it imports and then has no need of."""
     (folder / "data/shakespeare_char/input.txt").write_text(text(300_000))
-    (folder / "requests.py").write_text("")
+    for name in ("requests", "tiktoken"):
+        (folder / f"{name}.py").write_text("")
 
 
 def of_chargpt(folder):

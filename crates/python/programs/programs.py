@@ -24,6 +24,8 @@ class Program:
     refused: str = ""
     #: Why it prints other numbers.
     differs: str = ""
+    #: Its words are compared as well.
+    texts: bool = False
 
 
 #: Programs of our own, on libraries of others.
@@ -58,6 +60,11 @@ PROGRAMS = [
         f"train.py config/train_shakespeare_char.py {NANO} --compile=False --max_iters=40",
         f"train.py config/train_shakespeare_char.py {NANO} --compile=False --max_iters=60 --init_from=resume",
     ]),
+    Program("nanoGPT: train and sample", "nanoGPT", data=data.of_characters, commands=[
+        "data/shakespeare_char/prepare.py",
+        f"train.py config/train_shakespeare_char.py {NANO} --compile=False --max_iters=40",
+        "sample.py --out_dir=out-shakespeare-char --device=cpu --num_samples=2 --max_new_tokens=100 --compile=False",
+    ], slow=True, texts=True),
     Program("nanoGPT: train with compile", "nanoGPT", data=data.of_characters, commands=[
         "data/shakespeare_char/prepare.py",
         f"train.py config/train_shakespeare_char.py {NANO} --compile=True --max_iters=40",
@@ -113,6 +120,7 @@ PROGRAMS = [
         "linear-regression/weight-decay", "convolutional-neural-networks/channels",
         "convolutional-neural-networks/conv-layer", "convolutional-neural-networks/padding-and-strides",
         "convolutional-neural-networks/pooling", "recurrent-neural-networks/sequence",
+        "recurrent-modern/bi-rnn", "recurrent-modern/encoder-decoder",
         "attention-mechanisms-and-transformers/attention-pooling",
         "attention-mechanisms-and-transformers/attention-scoring-functions",
         "attention-mechanisms-and-transformers/multihead-attention",
@@ -123,6 +131,7 @@ PROGRAMS = [
     _page("convolutional-neural-networks/lenet", data.of_clothes),
     _page("convolutional-modern/batch-norm", data.of_few_clothes),
     _page("recurrent-neural-networks/rnn-concise", data.of_book),
+    _page("recurrent-modern/machine-translation-and-dataset", data.of_book),
     *(_tutorial(path) for path in (
         "beginner_source/examples_tensor/polynomial_tensor", "beginner_source/examples_autograd/polynomial_autograd",
         "beginner_source/examples_autograd/polynomial_custom_function", "beginner_source/examples_nn/polynomial_nn",
