@@ -18,7 +18,7 @@ class Program:
     #: It takes longer than the short form has time for.
     slow: bool = False
     #: Seconds after which it is stopped, since it ends by itself only after long, and the number of its lines that
-    #: are compared: later, one rounded number has changed a drawn action, and with it all that follows.
+    #: are compared: later, one rounded number has changed all that follows.
     stopped: tuple[float, int] | None = None
     #: A part of the error with which it must end.
     refused: str = ""
@@ -130,7 +130,7 @@ PROGRAMS = [
     _page("multilayer-perceptrons/dropout", data.of_clothes),
     _page("convolutional-neural-networks/lenet", data.of_clothes),
     _page("convolutional-modern/batch-norm", data.of_few_clothes),
-    _page("recurrent-neural-networks/rnn-concise", data.of_book),
+    _page("recurrent-neural-networks/rnn-concise", data.of_book, stopped=(300, 50)),
     _page("recurrent-modern/machine-translation-and-dataset", data.of_book),
     *(_tutorial(path) for path in (
         "beginner_source/examples_tensor/polynomial_tensor", "beginner_source/examples_autograd/polynomial_autograd",
