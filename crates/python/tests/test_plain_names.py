@@ -75,3 +75,13 @@ def test_an_accelerator_is_a_gpu_of_any_maker():
     found = taper.accelerator.current_accelerator()
     assert (found is not None) == taper.accelerator.is_available() == (taper.accelerator.device_count() > 0)
     assert found is None or found.type == "cuda"
+
+
+def test_axes_have_the_names_of_numpy_too():
+    x = taper.rand(2, 3)
+    close(x.softmax(axis=1), x.softmax(1))
+    assert x.argmax(axis=0).equal(x.argmax(0)) and taper.argmax(x, axis=1, keepdims=True).shape == (2, 1)
+    close(taper.std(x, axis=0, keepdims=True), x.std(0, keepdim=True))
+    assert x.max(axis=1).indices.equal(x.max(1).indices) and taper.stack([x, x], axis=1).shape == (2, 2, 3)
+    close(taper.linalg.vector_norm(x, axis=1), x.norm(dim=1))
+    assert len(taper.split(x, 1, axis=1)) == 3 and x.squeeze(axis=0).shape == (2, 3)

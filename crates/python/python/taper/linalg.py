@@ -11,6 +11,7 @@ from ._taper import linalg_matrix_power as matrix_power
 from ._taper import linalg_multi_dot as multi_dot
 from ._taper import linalg_svdvals as svdvals
 from ._taper import linalg_tensorinv as tensorinv
+from ._tensor import _numpy_names
 
 _QR, _SVD, _EIGH = results("linalg_qr", "Q", "R"), results("linalg_svd", "U", "S", "Vh"), results(
     "linalg_eigh", "eigenvalues", "eigenvectors"
@@ -206,10 +207,12 @@ def _order(order):
     return f"{order:g}"
 
 
+@_numpy_names
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     return (x if dtype is None else x.to(dtype))._norm(float(ord), dim, keepdim)
 
 
+@_numpy_names
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     A = A if dtype is None else A.to(dtype)
     last = tuple(one % A.dim() for one in dim) == (A.dim() - 2, A.dim() - 1)
@@ -219,6 +222,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return _taper.linalg_matrix_norm(A, _order(ord), keepdim)
 
 
+@_numpy_names
 def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     A = A if dtype is None else A.to(dtype)
     if ord is None:
@@ -228,10 +232,12 @@ def norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     return A._norm(float(ord), dim, keepdim)
 
 
+@_numpy_names
 def cross(input, other, *, dim=-1):
     return input.cross(other, dim)
 
 
+@_numpy_names
 def vecdot(x, y, *, dim=-1):
     return x._vecdot(y, dim)
 
