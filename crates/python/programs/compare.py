@@ -32,8 +32,6 @@ NUMBER = re.compile(r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+")
 TIMES = re.compile(
     r"0x[0-9a-f]+|\(?\d+(\.\d+)?\s*(ms|s|sec|seconds)\b\)?|ms/batch\s+\d+(\.\d+)?|iter_dt[^;,]*|time[^,;]*|mfu[^,;]*"
 )
-
-
 #: Options by which programs stay on the processor, and those that choose a GPU.
 ON_GPU = ((" --no-accel", ""), (" --no_accel", ""), ("--device=cpu", "--device=cuda"))
 
@@ -41,19 +39,21 @@ ON_GPU = ((" --no-accel", ""), (" --no_accel", ""), ("--device=cpu", "--device=c
 class Ran:
     """A program's numbers, words, seconds, and the last line of its error."""
 
-    def __init__(self):
-        self.lines, self.texts, self.seconds, self.error, self.stopped = [], [], 0.0, "", False
+    def __init__(self, lines=()):
+        self.lines, self.texts, self.seconds, self.error, self.stopped = list(lines), [], 0.0, "", False
 
 
 def run(python, library, folder, commands, limit, gpu):
     ran = Ran()
-    env = dict(os.environ, OMP_NUM_THREADS="2", TAPER_THREADS="2", PYTHONUNBUFFERED="1", MPLBACKEND="Agg")
-    env.update(CUDA_VISIBLE_DEVICES="")
+    env = dict(
+        os.environ, OMP_NUM_THREADS="2", TAPER_THREADS="2", PYTHONUNBUFFERED="1", MPLBACKEND="Agg",
+        CUDA_VISIBLE_DEVICES="", TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1",
+        PYTHONPATH=os.pathsep.join([".", os.environ.get("PYTHONPATH", "")]),
+        # The order of sets.
+        PYTHONHASHSEED="0",
+    )
     if not gpu:
         env.update(VK_DRIVER_FILES="/nonexistent", VK_ICD_FILENAMES="/nonexistent")
-    env.update(TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1", PYTHONPATH=os.pathsep.join([".", env.get("PYTHONPATH", "")]))
-    # The order of sets.
-    env.update(PYTHONHASHSEED="0")
     for command in commands:
         if library == "torch":
             # Its compiler draws numbers itself.
@@ -96,14 +96,6 @@ def difference(ours, theirs):
         for a, b in zip(mine, other):
             worst, count = max(worst, abs(a - b) / max(abs(b), 0.05)), count + 1
     return worst, count
-
-
-class Recorded(Ran):
-    """What PyTorch printed when the page was written."""
-
-    def __init__(self, lines):
-        super().__init__()
-        self.lines = lines
 
 
 def ran(program, folder, python, library, limit, gpu=False):
@@ -173,7 +165,7 @@ def main():
         if args.torch:
             theirs = ran(program, args.programs, args.torch, "torch", args.limit)
         else:
-            theirs = Recorded(recorded[program.name])
+            theirs = Ran(recorded[program.name])
         ours = ran(program, args.programs, sys.executable, "taper", args.limit, args.gpu)
         line, well = row(program, ours, theirs, not args.no_times)
         if not program.slow:

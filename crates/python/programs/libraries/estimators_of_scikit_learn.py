@@ -15,20 +15,13 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import (
     Binarizer, MaxAbsScaler, MinMaxScaler, Normalizer, PolynomialFeatures, StandardScaler,
 )
+from shown import show
 
 rng = numpy.random.default_rng(0)
 data = rng.normal(size=(60, 5))
 weights = rng.normal(size=5)
 x = torch.asarray(data)
 classes, numbers = torch.asarray((data @ weights > 0).astype(numpy.int64)), torch.asarray(data @ weights)
-
-
-def show(name, *results):
-    for result in results:
-        if not isinstance(result, torch.Tensor):
-            raise TypeError(f"{name} gave a {type(result)}")
-        print(f"{name}: {result.double().reshape(-1)[:6].tolist()}, sum {result.double().sum().item():.8f}")
-
 
 with config_context(array_api_dispatch=True):
     for solver in ("full", "covariance_eigh"):

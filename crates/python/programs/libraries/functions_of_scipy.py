@@ -8,18 +8,11 @@ import numpy
 import torch
 from scipy import cluster, constants, differentiate, integrate, interpolate, ndimage, optimize, signal, special, stats
 from scipy.spatial.transform import Rotation
+from shown import show
 
 rng = numpy.random.default_rng(0)
 x, z, square = (torch.asarray(rng.random(size) + 0.1) for size in ((20,), (6, 3), (4, 4)))
 y = torch.flip(x, (0,))
-
-
-def show(name, result):
-    for one in result if isinstance(result, tuple) else (result,):
-        if not isinstance(one, torch.Tensor):
-            raise TypeError(f"{name} gave a {type(one)}")
-        print(f"{name}: {one.double().reshape(-1)[:6].tolist()}, sum {one.double().sum().item():.8f}")
-
 
 for name in "log_ndtr ndtr ndtri erf erfc i0 i0e i1 i1e gammaln entr expit logit digamma".split():
     show(name, getattr(special, name)(x * 0.5))
@@ -48,9 +41,9 @@ for name, result in (
     ("pearsonr", stats.pearsonr(x, y)), ("chisquare", stats.chisquare(x)), ("jarque_bera", stats.jarque_bera(x)),
     ("power_divergence", stats.power_divergence(x, lambda_=1.5)), ("bartlett", stats.bartlett(x, x**2)),
 ):
-    show(name, (result.statistic, result.pvalue))
+    show(name, result.statistic, result.pvalue)
 show("whiten", cluster.vq.whiten(z))
-show("vq", cluster.vq.vq(z, z[:2]))
+show("vq", *cluster.vq.vq(z, z[:2]))
 show("linkage", cluster.hierarchy.linkage(z, "single"))
 show("convolve", signal.convolve(x, x[:5], method="direct"))
 show("detrend", signal.detrend(x))

@@ -140,14 +140,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 
 
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
-    if isinstance(obj, Tensor):
-        if copy is False and (dtype not in (None, obj.dtype) or device not in (None, obj.device)):
-            raise ValueError("asarray: another dtype or device needs a copy")
-        made = obj.to(device, dtype) if device is not None else obj.to(dtype or obj.dtype)
-        return made.clone() if copy and made is obj else made
-    if copy is False:
-        raise ValueError("asarray: data that is no tensor is copied")
-    return _f.tensor(obj, dtype=dtype, device=device)
+    return _f.asarray(obj, dtype=dtype, device=device, copy=copy)
 
 
 def empty(shape, *, dtype=None, device=None):

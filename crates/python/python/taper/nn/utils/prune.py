@@ -138,7 +138,7 @@ class _Unstructured(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def __init__(self, amount):
-        _count(amount, float("inf")) if isinstance(amount, numbers.Integral) else _count(amount, 1)
+        _count(amount, float("inf") if isinstance(amount, numbers.Integral) else 1)
         self.amount = amount
 
     def compute_mask(self, t, default_mask):
