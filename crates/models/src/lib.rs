@@ -24,6 +24,7 @@
 //! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
 //! | [`vision`], [`audio`], [`diffusion`] | networks for pictures, for sound, and latent diffusion |
 //! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
+//! | `guidance` | texts that match a grammar: JSON of a schema, regular expressions (feature `guidance`) |
 //! | [`WeightSource`] | where a model's parameters come from: a file, a state dict, random numbers |
 //!
 //! # Conventions
@@ -49,6 +50,8 @@ pub mod generate;
 mod gguf;
 mod gpt2;
 mod gpt_neox;
+#[cfg(feature = "guidance")]
+pub mod guidance;
 mod language_model;
 mod llama;
 mod load;

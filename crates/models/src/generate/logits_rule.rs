@@ -4,7 +4,8 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use tensor_core::{Error, Result};
 
-type Change = dyn Fn(&[u32], &mut [f32]) -> Result<()> + Send + Sync;
+/// A function of the prompt, the generated tokens and the logits.
+type Change = dyn Fn(&[u32], &[u32], &mut [f32]) -> Result<()> + Send + Sync;
 
 /// A function that changes the logits of the next token before it is chosen: it forbids tokens, or makes them
 /// more or less likely. It gets the tokens so far: those of the prompt and the generated ones.
@@ -37,7 +38,27 @@ impl LogitsRule {
     /// A rule that changes the logits, one for each token of the vocabulary. A logit of −∞ forbids its token.
     /// An error of the function is one of the generation.
     pub fn new(change: impl Fn(&[u32], &mut [f32]) -> Result<()> + Send + Sync + 'static) -> LogitsRule {
-        LogitsRule(Arc::new(change))
+        LogitsRule(Arc::new(move |prompt, generated, logits| change(&[prompt, generated].concat(), logits)))
+    }
+
+    /// As [`LogitsRule::new`], with a function that gets the generated tokens without those of the prompt.
+    ///
+    /// ```
+    /// use models::generate::LogitsRule;
+    /// // The first token of the text is 7.
+    /// let rule = LogitsRule::of_generated(|generated, logits| {
+    ///     if generated.is_empty() {
+    ///         let others = logits.iter_mut().enumerate().filter(|(token, _)| *token != 7);
+    ///         others.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+    ///     }
+    ///     Ok(())
+    /// });
+    /// # let _ = rule;
+    /// ```
+    pub fn of_generated(
+        change: impl Fn(&[u32], &mut [f32]) -> Result<()> + Send + Sync + 'static,
+    ) -> LogitsRule {
+        LogitsRule(Arc::new(move |_, generated, logits| change(generated, logits)))
     }
 
     /// A rule that says for each token of the vocabulary whether it may follow. It is an error if the mask
@@ -64,7 +85,7 @@ impl LogitsRule {
     ) -> Result<Cow<'a, [f32]>> {
         let Some(LogitsRule(change)) = rule else { return Ok(Cow::Borrowed(logits)) };
         let mut changed = logits.to_vec();
-        change(&[prompt, generated].concat(), &mut changed)?;
+        change(prompt, generated, &mut changed)?;
         Ok(Cow::Owned(changed))
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use tensor_core::{Result, file::file_error};
 use weights::{GgufValue, WeightFile};
 
-use super::chat::DEFAULT_TEMPLATE;
+use super::{chat::DEFAULT_TEMPLATE, spelling::byte_piece};
 
 /// The content of the metadata.
 pub(super) struct Found {
@@ -190,10 +190,7 @@ impl Pieces {
     pub(super) fn join<'a>(self, pieces: impl Iterator<Item = &'a str>) -> String {
         let (mut text, mut bytes) = (String::new(), Vec::new());
         for piece in pieces {
-            let byte = piece.strip_prefix("<0x").and_then(|piece| piece.strip_suffix('>'));
-            if let Some(byte) =
-                byte.filter(|hex| hex.len() == 2).and_then(|hex| u8::from_str_radix(hex, 16).ok())
-            {
+            if let Some(byte) = byte_piece(piece) {
                 bytes.push(byte);
                 continue;
             }

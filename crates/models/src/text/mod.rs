@@ -5,11 +5,12 @@ mod chat_examples;
 mod document;
 mod from_gguf;
 mod jinja;
+mod spelling;
 mod stream;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
 pub use chat_examples::{ChatBatch, ChatExample, ChatExamples};
 pub use jinja::Limits as TemplateLimits;
-pub use stream::{TextDecoder, TextGeneration, TextOptions, generate_text};
+pub use stream::{TextDecoder, TextGeneration, TextOptions, TextPieces, generate_text};
 pub use tokenizer::{Encoded, Tokenizer};

@@ -85,13 +85,95 @@ pub struct TextOptions {
     pub stop_words: Vec<String>,
 }
 
-/// The text after a prompt, piece by piece. [`generate_text`] makes it.
-pub struct TextGeneration<'a, M: LanguageModel + ?Sized> {
-    tokens: Generation<'a, M>,
+/// Turns tokens into pieces of a text that ends before a stop word. Text that may be the beginning of one is
+/// held back until more tokens decide.
+///
+/// ```no_run
+/// use models::text::{TextOptions, TextPieces, Tokenizer};
+/// # fn main() -> tensor_core::Result<()> {
+/// let tokenizer = Tokenizer::from_folder("SmolLM2-135M-Instruct")?;
+/// let mut pieces = TextPieces::new(&tokenizer, &TextOptions { stop_words: vec!["\n".into()] });
+/// for id in tokenizer.encode("One line\nand another", false)?.ids {
+///     print!("{}", pieces.push(id)?);
+///     if pieces.is_finished() {
+///         break;
+///     }
+/// }
+/// print!("{}", pieces.finish()?);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct TextPieces<'a> {
     decoder: TextDecoder<'a>,
     stop_words: Vec<String>,
     /// Text that may be the beginning of a stop word.
     held: String,
+    finished: bool,
+}
+
+impl<'a> TextPieces<'a> {
+    /// The pieces of a text from its start.
+    pub fn new(tokenizer: &'a Tokenizer, options: &TextOptions) -> TextPieces<'a> {
+        TextPieces {
+            decoder: TextDecoder::new(tokenizer),
+            stop_words: options.stop_words.iter().filter(|word| !word.is_empty()).cloned().collect(),
+            held: String::new(),
+            finished: false,
+        }
+    }
+
+    /// The text that a further token makes certain.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    #[track_caller]
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        let text = self.decoder.push(id)?;
+        self.held.push_str(&text);
+        Ok(self.release())
+    }
+
+    /// The rest of the text, after its last token.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    #[track_caller]
+    pub fn finish(&mut self) -> Result<String> {
+        if std::mem::replace(&mut self.finished, true) {
+            return Ok(String::new());
+        }
+        let rest = self.decoder.finish()?;
+        self.held.push_str(&rest);
+        let mut text = self.release();
+        text.push_str(&std::mem::take(&mut self.held));
+        Ok(text)
+    }
+
+    /// Whether the text is complete: a stop word came, or [`TextPieces::finish`] was called.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The part of the held text that can no longer belong to a stop word; ends the text at one.
+    fn release(&mut self) -> String {
+        let found = self.stop_words.iter().filter_map(|word| self.held.find(word.as_str())).min();
+        if let Some(at) = found {
+            self.finished = true;
+            let text = self.held[..at].to_string();
+            self.held.clear();
+            return text;
+        }
+        let begins = |at: &usize| self.stop_words.iter().any(|word| word.starts_with(&self.held[*at..]));
+        let cut = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
+        let rest = self.held.split_off(cut);
+        std::mem::replace(&mut self.held, rest)
+    }
+}
+
+/// The text after a prompt, piece by piece. [`generate_text`] makes it.
+pub struct TextGeneration<'a, M: LanguageModel + ?Sized> {
+    tokens: Generation<'a, M>,
+    pieces: TextPieces<'a>,
     finished: bool,
 }
 
@@ -109,13 +191,8 @@ pub fn generate_text<'a, M: LanguageModel + ?Sized>(
     config: &GenerationConfig,
     options: &TextOptions,
 ) -> Result<TextGeneration<'a, M>> {
-    Ok(TextGeneration {
-        tokens: generate_from(model, cache, prompt, config)?,
-        decoder: TextDecoder::new(tokenizer),
-        stop_words: options.stop_words.iter().filter(|word| !word.is_empty()).cloned().collect(),
-        held: String::new(),
-        finished: false,
-    })
+    let tokens = generate_from(model, cache, prompt, config)?;
+    Ok(TextGeneration { tokens, pieces: TextPieces::new(tokenizer, options), finished: false })
 }
 
 impl<M: LanguageModel + ?Sized> TextGeneration<'_, M> {
@@ -129,34 +206,17 @@ impl<M: LanguageModel + ?Sized> TextGeneration<'_, M> {
         self.tokens.into_cache()
     }
 
-    /// The part of the held text that can no longer belong to a stop word; ends the text at one.
-    fn release(&mut self) -> String {
-        let found = self.stop_words.iter().filter_map(|word| self.held.find(word.as_str())).min();
-        if let Some(at) = found {
-            self.finished = true;
-            self.tokens.stop();
-            self.held.truncate(at);
-            return std::mem::take(&mut self.held);
-        }
-        let begins = |at: &usize| self.stop_words.iter().any(|word| word.starts_with(&self.held[*at..]));
-        let cut = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
-        let rest = self.held.split_off(cut);
-        std::mem::replace(&mut self.held, rest)
-    }
-
     /// The text that a further token makes certain, or that the end of the tokens leaves.
     fn push(&mut self, token: Option<Result<Token>>) -> Result<String> {
-        let Some(token) = token else {
-            self.finished = true;
-            let rest = self.decoder.finish()?;
-            self.held.push_str(&rest);
-            let mut text = self.release();
-            text.push_str(&std::mem::take(&mut self.held));
-            return Ok(text);
+        let piece = match token {
+            Some(token) => self.pieces.push(token?.id)?,
+            None => self.pieces.finish()?,
         };
-        let text = self.decoder.push(token?.id)?;
-        self.held.push_str(&text);
-        Ok(self.release())
+        if self.pieces.is_finished() {
+            self.finished = true;
+            self.tokens.stop();
+        }
+        Ok(piece)
     }
 
     /// A piece that a token gave, unless it is empty.

@@ -22,11 +22,14 @@ use super::{
     chat::{self, DEFAULT_TEMPLATE},
     document::check,
     from_gguf::{self, Pieces},
+    spelling::Spelling,
 };
 
 const OP: &str = "Tokenizer";
 /// The name of the template for conversations with tools, where there is one.
 const TOOLS_TEMPLATE: &str = "tool_use";
+/// The greatest number of a token whose bytes are listed: the list has an entry for each smaller number too.
+const MAX_TOKEN_ID: u32 = (1 << 24) - 2;
 /// The special tokens that a chat template may name.
 const SPECIAL_TOKENS: &[&str] =
     &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
@@ -273,8 +276,39 @@ impl Tokenizer {
         }
     }
 
+    /// The bytes that each token adds to a text, by its number, and the names of special tokens; empty where
+    /// there is no token.
+    ///
+    /// # Errors
+    /// Tokens whose text depends on those around them, such as WordPiece's, and numbers above `MAX_TOKEN_ID`.
+    #[track_caller]
+    pub fn token_bytes(&self) -> Result<Vec<Vec<u8>>> {
+        let spelling = match self.pieces {
+            Some(_) => Some(Spelling::Pieces),
+            None => self.inner.get_decoder().and_then(Spelling::of),
+        };
+        let Some(spelling) = spelling else {
+            return Err(Error::invalid(
+                OP,
+                "the text of a token depends on those around it: it has no bytes",
+            ));
+        };
+        let vocabulary = self.inner.get_vocab(true);
+        let greatest = vocabulary.values().copied().max().unwrap_or(0);
+        if greatest > MAX_TOKEN_ID {
+            return Err(Error::invalid(OP, format!("the token {greatest}: at most {MAX_TOKEN_ID} is known")));
+        }
+        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
+        let mut all = vec![Vec::new(); greatest as usize + 1];
+        for (token, id) in vocabulary {
+            let is_text = added.contains_key(&id);
+            all[id as usize] = if is_text { token.into_bytes() } else { spelling.bytes(&token) };
+        }
+        Ok(all)
+    }
+
     /// Whether a token is special, so that it has no text.
-    pub(super) fn is_special(&self, id: u32) -> bool {
+    pub fn is_special(&self, id: u32) -> bool {
         self.inner
             .get_added_vocabulary()
             .get_added_tokens_decoder()

@@ -11,6 +11,7 @@ mod fixture;
 mod formula;
 mod generation;
 mod gguf;
+mod guidance;
 mod language;
 mod peft;
 mod products;

@@ -33,7 +33,7 @@ fn byte_characters() -> Vec<String> {
 }
 
 /// A byte-level tokenizer of a GGUF file: 256 bytes, two merges and two control tokens.
-fn gguf_tokenizer(pre: &str) -> Tokenizer {
+pub(crate) fn gguf_tokenizer(pre: &str) -> Tokenizer {
     let mut tokens = byte_characters();
     tokens.extend(["<s>", "<|end|>", "he", "12", "hel"].map(String::from));
     let mut types = vec![1i32; tokens.len()];
