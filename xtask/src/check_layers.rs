@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-shaders", &[]),
     ("taper-tensor-core", &[]),
     // Users' crates.
+    ("taper-cli", &["taper"]),
     ("taper-python", &["taper"]),
     ("taper-examples", &["taper"]),
     ("taper-examples-language", &["taper"]),
