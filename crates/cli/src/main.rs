@@ -6,6 +6,8 @@
 mod devices;
 mod error;
 mod model;
+#[cfg(feature = "serve")]
+mod serve;
 
 use std::process::ExitCode;
 
@@ -23,11 +25,15 @@ struct Options {
 #[derive(Subcommand)]
 enum Command {
     Devices(devices::Options),
+    #[cfg(feature = "serve")]
+    Serve(serve::Options),
 }
 
 fn main() -> ExitCode {
     taper::end_quietly_on_closed_pipe();
     error::finish(match Options::parse().command {
         Command::Devices(options) => devices::run(&options),
+        #[cfg(feature = "serve")]
+        Command::Serve(options) => serve::run(&options),
     })
 }

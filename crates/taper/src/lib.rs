@@ -227,7 +227,7 @@ mod guide {
         models = "models.md";
         #[cfg(feature = "models")]
         adapters = "adapters.md";
-        #[cfg(feature = "text")]
+        #[cfg(feature = "guidance")]
         generating = "generating.md";
         #[cfg(feature = "onnx")]
         onnx = "onnx.md";

@@ -1,0 +1,260 @@
+//! [`Answer`]: the texts of one request while they are generated, as pieces.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value as Json, json};
+use taper::models::{
+    generate::Token,
+    text::{TextOptions, TextPieces},
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    Server,
+    failure::{Failure, json_response},
+    metrics::Ended,
+    served::{Language, Place, Served},
+    worker::{Job, Ticket, Update, Updates},
+};
+
+/// The number of chunks that wait for a slow client before its texts are cancelled or wait too.
+const WAITING_CHUNKS: usize = 256;
+
+/// A generated token with the most likely tokens in its place.
+pub(super) type TokenReport = (Token, Vec<Token>);
+
+/// A further part of one text.
+pub(super) struct Piece {
+    /// The number of the text.
+    pub(super) index: usize,
+    pub(super) text: String,
+    pub(super) token: Option<TokenReport>,
+    /// Why the text ended: `stop` or `length`.
+    pub(super) finish: Option<&'static str>,
+}
+
+/// The jobs of a request, accepted by the thread of the model.
+pub(super) struct Accepted {
+    pub(super) served: Arc<Served>,
+    server: Arc<Server>,
+    tickets: Vec<Ticket>,
+    updates: Updates,
+    stop_words: Vec<String>,
+    prompt_tokens: usize,
+    begin: Instant,
+    _place: Place,
+}
+
+impl Accepted {
+    /// Gives jobs to the thread of a model. `prompt_tokens` counts each prompt once.
+    pub(super) async fn submit(
+        server: &Arc<Server>,
+        served: &Arc<Served>,
+        jobs: Vec<Job>,
+        stop_words: Vec<String>,
+        prompt_tokens: usize,
+    ) -> Result<Accepted, Failure> {
+        let (begin, place) = (Instant::now(), served.place(server.limits.max_queue)?);
+        let (tickets, updates) = served.language()?.worker.submit(jobs).await?;
+        Ok(Accepted {
+            served: served.clone(),
+            server: server.clone(),
+            tickets,
+            updates,
+            stop_words,
+            prompt_tokens,
+            begin,
+            _place: place,
+        })
+    }
+
+    /// The texts as pieces.
+    fn answer(&mut self) -> Result<Answer<'_>, Failure> {
+        let language = self.served.language()?;
+        let options = TextOptions { stop_words: std::mem::take(&mut self.stop_words) };
+        let texts = self.tickets.drain(..).map(|ticket| Text {
+            pieces: TextPieces::new(&language.tokenizer, &options),
+            ticket: Some(ticket),
+        });
+        Ok(Answer {
+            texts: texts.collect(),
+            updates: &mut self.updates,
+            server: &self.server,
+            served: &self.served,
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: 0,
+            begin: self.begin,
+            first_token: None,
+        })
+    }
+}
+
+struct Text<'a> {
+    pieces: TextPieces<'a>,
+    /// None once the text has ended.
+    ticket: Option<Ticket>,
+}
+
+/// The texts of a request.
+pub(super) struct Answer<'a> {
+    texts: Vec<Text<'a>>,
+    updates: &'a mut Updates,
+    server: &'a Server,
+    served: &'a Served,
+    prompt_tokens: usize,
+    generated_tokens: usize,
+    begin: Instant,
+    first_token: Option<Duration>,
+}
+
+impl Answer<'_> {
+    /// The next piece of any text; none once all have ended.
+    async fn next(&mut self) -> Option<Result<Piece, Failure>> {
+        let limit = self.server.limits.timeout;
+        while self.texts.iter().any(|text| text.ticket.is_some()) {
+            let update = match timeout_at(self.begin + limit, self.updates.recv()).await {
+                Ok(Some(update)) => update,
+                Ok(None) => return Some(Err(Failure::server("the thread of the model has ended"))),
+                Err(_) => return Some(Err(Failure::too_late(limit.as_secs()))),
+            };
+            match self.piece(update) {
+                Ok(None) => {}
+                Ok(Some(piece)) => return Some(Ok(piece)),
+                Err(failure) => return Some(Err(failure)),
+            }
+        }
+        None
+    }
+
+    /// The piece that an update gives; none for a text that has ended at a stop word already.
+    fn piece(&mut self, (index, update): (usize, Update)) -> Result<Option<Piece>, Failure> {
+        let text = &mut self.texts[index];
+        if text.ticket.is_none() {
+            return Ok(None);
+        }
+        let fault = |error: taper::Error| Failure::server(error.kind().to_string());
+        let piece = match update {
+            Update::Token { token, top } => {
+                self.first_token.get_or_insert(self.begin.elapsed());
+                self.generated_tokens += 1;
+                let added = text.pieces.push(token.id).map_err(fault)?;
+                let finish = text.pieces.is_finished().then_some("stop");
+                Piece { index, text: added, token: Some((token, top)), finish }
+            }
+            Update::Finished { by_end_token } => {
+                let rest = text.pieces.finish().map_err(fault)?;
+                let finish = Some(if by_end_token { "stop" } else { "length" });
+                Piece { index, text: rest, token: None, finish }
+            }
+            Update::Failed(message) => return Err(Failure::server(message)),
+        };
+        if piece.finish.is_some() {
+            text.ticket = None;
+        }
+        Ok(Some(piece))
+    }
+
+    /// OpenAI's count of tokens.
+    pub(super) fn usage(&self) -> Json {
+        json!({
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.generated_tokens,
+            "total_tokens": self.prompt_tokens + self.generated_tokens,
+        })
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        let ended = Ended {
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: self.generated_tokens,
+            cancelled: self.texts.iter().any(|text| text.ticket.is_some()),
+            duration: self.begin.elapsed(),
+            first_token: self.first_token,
+        };
+        self.server.metrics.ended(&self.served.name, &ended);
+    }
+}
+
+/// How an endpoint writes texts.
+pub(super) trait Format: Send + 'static {
+    /// The chunks of a stream before the first token.
+    fn begin(&mut self) -> Vec<Json>;
+
+    /// The chunks of a stream for a piece.
+    fn chunks(&mut self, piece: Piece, language: &Language) -> Vec<Json>;
+
+    /// The chunk of a stream with the count of tokens.
+    fn usage(&self, usage: Json) -> Json;
+
+    /// Takes up a piece of an answer that comes as a whole.
+    fn collect(&mut self, piece: Piece, language: &Language);
+
+    /// The whole answer.
+    fn whole(self, usage: Json) -> Json;
+}
+
+/// The answer as a whole. If the client goes away, this future is dropped, and with it the texts.
+pub(super) async fn whole(mut accepted: Accepted, mut format: impl Format) -> Result<Response, Failure> {
+    let served = accepted.served.clone();
+    let language = served.language()?;
+    let mut answer = accepted.answer()?;
+    while let Some(piece) = answer.next().await {
+        format.collect(piece?, language);
+    }
+    let usage = answer.usage();
+    Ok(json_response(&format.whole(usage)))
+}
+
+/// The answer as server-sent events. The texts end when the client goes away.
+pub(super) fn stream(mut accepted: Accepted, mut format: impl Format, include_usage: bool) -> Response {
+    let (out, mut chunks) = mpsc::channel::<String>(WAITING_CHUNKS);
+    tokio::spawn(async move {
+        let written = async {
+            let served = accepted.served.clone();
+            let language = served.language()?;
+            let mut answer = accepted.answer()?;
+            for chunk in format.begin() {
+                send(&out, &chunk.to_string()).await;
+            }
+            while let Some(piece) = answer.next().await {
+                for chunk in format.chunks(piece?, language) {
+                    send(&out, &chunk.to_string()).await;
+                }
+            }
+            if include_usage {
+                send(&out, &format.usage(answer.usage()).to_string()).await;
+            }
+            Ok::<(), Failure>(())
+        };
+        let result = tokio::select! {
+            result = written => result,
+            () = out.closed() => return,
+        };
+        if let Err(failure) = result {
+            send(&out, &failure.body().to_string()).await;
+        }
+        send(&out, "[DONE]").await;
+    });
+    let body = futures_util::stream::poll_fn(move |context| {
+        chunks
+            .poll_recv(context)
+            .map(|chunk| chunk.map(|chunk| Ok::<_, std::convert::Infallible>(Bytes::from(chunk))))
+    });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    (headers, Body::from_stream(body)).into_response()
+}
+
+/// Sends an event. A client that has gone away is noticed by `closed`.
+async fn send(out: &mpsc::Sender<String>, data: &str) {
+    let _ = out.send(format!("data: {data}\n\n")).await;
+}

@@ -1,0 +1,143 @@
+//! The paths of the server, and what all requests have in common: the key, the body, the counters.
+
+use std::{hint::black_box, io, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::to_bytes,
+    extract::{MatchedPath, Request, State},
+    http::{HeaderMap, header},
+    middleware::{Next, from_fn_with_state},
+    response::{Html, IntoResponse, Response},
+    routing::{get, post},
+    serve::ListenerExt,
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::{
+    Server, chat, completions, embeddings,
+    failure::{Failure, json_response},
+};
+use crate::error::Outcome;
+
+/// The page with a chat.
+const PAGE: &str = include_str!("page.html");
+/// Paths that need no key: the page asks for it, and a supervisor checks whether the server lives.
+const OPEN_PATHS: [&str; 2] = ["/", "/health"];
+/// How long the body of a request may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Answers requests until the program is stopped.
+pub(super) async fn serve(listener: TcpListener, server: Arc<Server>) -> Outcome {
+    // Each token is a small packet that should leave at once.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, router(server)).await.map_err(|error: io::Error| error.into())
+}
+
+fn router(server: Arc<Server>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/v1/models", get(models))
+        .route("/v1/chat/completions", post(chat_completions))
+        .route("/v1/completions", post(text_completions))
+        .route("/v1/embeddings", post(text_embeddings))
+        .fallback(async || Failure::no_such_path())
+        .method_not_allowed_fallback(async || Failure::wrong_method())
+        .layer(from_fn_with_state(server.clone(), admit))
+        .with_state(server)
+}
+
+/// Checks the key, and counts the answer.
+async fn admit(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_string());
+    let path = matched.unwrap_or_else(|| "other".to_string());
+    let is_admitted = match &server.api_key {
+        Some(key) => OPEN_PATHS.contains(&path.as_str()) || has_key(request.headers(), key),
+        None => true,
+    };
+    let response = if is_admitted { next.run(request).await } else { Failure::wrong_key().into_response() };
+    server.metrics.answered(&path, response.status().as_u16());
+    response
+}
+
+fn has_key(headers: &HeaderMap, key: &str) -> bool {
+    let given =
+        headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    given.is_some_and(|given| are_equal(given, key.as_bytes()))
+}
+
+/// Compares in a time that does not depend on how many bytes are right.
+fn are_equal(given: &[u8], key: &[u8]) -> bool {
+    let differences = given.iter().zip(key).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
+    given.len() == key.len() && differences == 0
+}
+
+/// The body of a request, from JSON. A page of another site cannot send this type unless the server agrees,
+/// so that it cannot make a browser use a model.
+async fn body<T: DeserializeOwned>(server: &Server, request: Request) -> Result<T, Failure> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if !kind.is_some_and(|kind| kind.split(';').next().unwrap_or("").trim().ends_with("json")) {
+        return Err(Failure::no_json());
+    }
+    let limit = server.limits.max_body;
+    let arrived = tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), limit)).await;
+    let bytes = arrived.map_err(|_| Failure::too_late(BODY_TIMEOUT.as_secs()))?;
+    let bytes = bytes.map_err(|_| Failure::too_large(limit))?;
+    serde_json::from_slice(&bytes).map_err(|error| Failure::request(format!("the body is wrong: {error}")))
+}
+
+async fn page() -> Html<&'static str> {
+    Html(PAGE)
+}
+
+async fn health() -> Response {
+    json_response(&json!({"status": "ok"}))
+}
+
+async fn metrics(State(server): State<Arc<Server>>) -> Response {
+    let in_flight: Vec<(&str, usize)> =
+        server.models.iter().map(|model| (model.name.as_str(), model.in_flight())).collect();
+    let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
+    (headers, server.metrics.text(&in_flight)).into_response()
+}
+
+async fn models(State(server): State<Arc<Server>>) -> Response {
+    let models = server.models.iter().map(
+        |model| json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "taper"}),
+    );
+    json_response(&json!({"object": "list", "data": models.collect::<Vec<_>>()}))
+}
+
+async fn chat_completions(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    let request = body(&server, request).await?;
+    chat::answer(&server, request).await
+}
+
+async fn text_completions(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    let request = body(&server, request).await?;
+    completions::answer(&server, request).await
+}
+
+async fn text_embeddings(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    let request = body(&server, request).await?;
+    embeddings::answer(&server, request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::are_equal;
+
+    #[test]
+    fn keys_are_compared_as_a_whole() {
+        assert!(are_equal(b"secret", b"secret"));
+        for other in ["secreT", "secre", "secret2", ""] {
+            assert!(!are_equal(other.as_bytes(), b"secret"));
+        }
+    }
+}

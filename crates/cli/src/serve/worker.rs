@@ -1,0 +1,172 @@
+//! [`Worker`]: the thread that owns a model and runs its generations. This is the only file that knows the
+//! engine.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use taper::models::{
+    generate::{GenerationConfig, Token},
+    serving::{Engine, EngineConfig, Event, FinishReason, OwnedModel, Request, RequestId},
+};
+use tokio::sync::{mpsc as channel, oneshot};
+
+use super::failure::Failure;
+use crate::error::Outcome;
+
+/// A text to generate.
+pub(super) struct Job {
+    pub(super) prompt: Vec<u32>,
+    pub(super) config: GenerationConfig,
+    /// The number of most likely tokens that are reported at each token.
+    pub(super) top_tokens: usize,
+}
+
+/// What happens to a text.
+pub(super) enum Update {
+    Token {
+        token: Token,
+        /// The most likely tokens in its place.
+        top: Vec<Token>,
+    },
+    /// The text is complete: by an end token, or else by its limit of tokens.
+    Finished {
+        by_end_token: bool,
+    },
+    Failed(String),
+}
+
+/// Where the updates of several texts arrive, each with the number of its text.
+pub(super) type Updates = channel::UnboundedReceiver<(usize, Update)>;
+
+struct Submission {
+    job: Job,
+    index: usize,
+    updates: channel::UnboundedSender<(usize, Update)>,
+    cancelled: Arc<AtomicBool>,
+    /// Gets the engine's answer: whether it accepts the job.
+    accepted: oneshot::Sender<Result<(), String>>,
+}
+
+/// A running text, as the thread sees it.
+struct Running {
+    index: usize,
+    updates: channel::UnboundedSender<(usize, Update)>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// The handle of the thread.
+pub(super) struct Worker {
+    submissions: mpsc::Sender<Submission>,
+}
+
+/// Cancels its text when it is dropped.
+pub(super) struct Ticket(Arc<AtomicBool>);
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Worker {
+    /// Starts the thread of a model.
+    pub(super) fn start(name: &str, model: OwnedModel, config: EngineConfig) -> Outcome<Worker> {
+        let (submissions, received) = mpsc::channel();
+        let (made, answer) = mpsc::channel();
+        let run = move || match Engine::new(model, config) {
+            Ok(mut engine) => {
+                drop(made);
+                run(&mut engine, &received);
+            }
+            Err(error) => {
+                let _ = made.send(error);
+            }
+        };
+        thread::Builder::new().name(format!("model {name}")).spawn(run)?;
+        match answer.recv() {
+            Ok(error) => Err(error.into()),
+            Err(mpsc::RecvError) => Ok(Worker { submissions }),
+        }
+    }
+
+    /// Gives jobs to the thread. The texts end early when their tickets or the updates are dropped.
+    pub(super) async fn submit(&self, jobs: Vec<Job>) -> Result<(Vec<Ticket>, Updates), Failure> {
+        let gone = || Failure::server("the thread of the model has ended");
+        let (sender, updates) = channel::unbounded_channel();
+        let mut tickets = Vec::new();
+        for (index, job) in jobs.into_iter().enumerate() {
+            let cancelled = Arc::new(AtomicBool::new(false));
+            tickets.push(Ticket(cancelled.clone()));
+            let (accepted, answer) = oneshot::channel();
+            let submission = Submission { job, index, updates: sender.clone(), cancelled, accepted };
+            self.submissions.send(submission).map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?.map_err(Failure::request)?;
+        }
+        Ok((tickets, updates))
+    }
+}
+
+/// Runs until the server ends.
+fn run(engine: &mut Engine, submissions: &mpsc::Receiver<Submission>) {
+    let mut running = BTreeMap::new();
+    loop {
+        // With nothing to do, the thread waits for the next job.
+        if engine.is_idle() {
+            let Ok(submission) = submissions.recv() else { return };
+            add(engine, submission, &mut running);
+        }
+        while let Ok(submission) = submissions.try_recv() {
+            add(engine, submission, &mut running);
+        }
+        running.retain(|id, text: &mut Running| {
+            let is_wanted = !text.updates.is_closed() && !text.cancelled.load(Ordering::Relaxed);
+            if !is_wanted {
+                engine.cancel(*id);
+            }
+            is_wanted
+        });
+        for (id, event) in engine.step() {
+            report(id, event, &mut running);
+        }
+    }
+}
+
+fn add(engine: &mut Engine, submission: Submission, running: &mut BTreeMap<RequestId, Running>) {
+    let Submission { job, index, updates, cancelled, accepted } = submission;
+    let Job { prompt, config, top_tokens } = job;
+    let answer = match engine.add(Request { prompt, config, top_tokens }) {
+        Ok(id) => {
+            running.insert(id, Running { index, updates, cancelled });
+            Ok(())
+        }
+        Err(error) => Err(error.kind().to_string()),
+    };
+    // A client that has gone away is noticed by its updates.
+    let _ = accepted.send(answer);
+}
+
+fn report(id: RequestId, event: Event, running: &mut BTreeMap<RequestId, Running>) {
+    let Some(text) = running.get(&id) else { return };
+    let (update, is_last) = match event {
+        Event::Token { token, top } => (Update::Token { token, top }, false),
+        Event::Finished(reason) => {
+            let by_end_token = match reason {
+                FinishReason::Stop => true,
+                FinishReason::Length => false,
+            };
+            (Update::Finished { by_end_token }, true)
+        }
+        Event::Failed(error) => (Update::Failed(error.kind().to_string()), true),
+    };
+    let _ = text.updates.send((text.index, update));
+    if is_last {
+        running.remove(&id);
+    }
+}
