@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same training as the example fine_tune_chat, by transformers and peft on the CPU: milliseconds of a step, and memory.
+"""The same training as `taper fine-tune`, by transformers and peft on the CPU: milliseconds of a step, and memory.
 
     .venv/bin/pip install torch transformers peft gguf
     .venv/bin/python scripts/bench_peft.py SmolLM2-135M-Instruct.Q4_1.gguf --threads 2

@@ -20,7 +20,7 @@ def twins():
     """The twin of each section, by the name of its program."""
     found = {}
     for section in (ROOT / "docs/guide/cookbook.md").read_text().split("\n## ")[1:]:
-        path = re.search(r"\(\.\./\.\./(examples/[^)]*\.rs)\)", section)[1]
+        path = re.search(r"\(\.\./\.\./((?:examples|crates/cli)/[^)]*\.rs)\)", section)[1]
         name = "custom_op" if path.endswith("lib.rs") else Path(path).stem
         found[name] = re.search(r"```python\n(.*?)```", section, re.S)[1]
     return found

@@ -61,7 +61,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-examples-language", &["taper"]),
     ("taper-examples-pictures", &["taper"]),
     ("taper-examples-cookbook", &["taper"]),
-    ("taper-examples-vision", &["taper"]),
     ("taper-examples-onnx", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),

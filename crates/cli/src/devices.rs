@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::error::Outcome;
+use crate::{error::Outcome, output};
 
 /// Lists the devices of this machine: the processor and every GPU.
 #[derive(Args)]
@@ -24,14 +24,14 @@ pub(crate) struct Options {
 
 /// Prints the devices.
 pub(crate) fn run(options: &Options) -> Outcome {
-    let mut out = io::stdout().lock();
     if !options.json {
+        let mut out = io::stdout().lock();
         for device in taper::devices() {
             writeln!(out, "{device}")?;
         }
         return Ok(());
     }
-    let devices: Vec<_> = taper::devices()
+    let devices: Vec<Value> = taper::devices()
         .into_iter()
         .map(|device| {
             json!({
@@ -45,6 +45,5 @@ pub(crate) fn run(options: &Options) -> Outcome {
             })
         })
         .collect();
-    writeln!(out, "{:#}", json!(devices))?;
-    Ok(())
+    output::json(&devices.into())
 }

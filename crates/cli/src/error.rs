@@ -1,6 +1,6 @@
 //! Errors of commands, which are printed as one line on standard error.
 
-use std::{error::Error, process::ExitCode};
+use std::{error::Error, fmt::Display, fs, path::Path, process::ExitCode};
 
 /// The result of a command, or of a part of it.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -29,8 +29,18 @@ pub(crate) fn line(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Adds the path of a file to an error of reading or writing it.
-pub(crate) fn at<E: std::fmt::Display>(path: &std::path::Path) -> impl Fn(E) -> String {
+pub(crate) fn at<E: Display>(path: &Path) -> impl Fn(E) -> String {
     move |error| format!("{}: {error}", path.display())
+}
+
+/// The text of a file.
+pub(crate) fn read_text(path: &Path) -> Outcome<String> {
+    Ok(fs::read_to_string(path).map_err(at(path))?)
+}
+
+/// The lines of a file.
+pub(crate) fn read_lines(path: &Path) -> Outcome<Vec<String>> {
+    Ok(read_text(path)?.lines().map(str::to_string).collect())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::attention::{Masking, attend, causal_mask};
 const OP: &str = "KvCache";
 
 /// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
-/// token (`cargo run --release -p taper-examples-language --example chat`).
+/// token (`cargo run --release -p taper-cli -- chat`).
 const TAIL_ROWS: usize = 64;
 /// The largest number of tokens that a step puts into the short table. The guesses of a speculation fit; the
 /// scores of a longer step are better computed by [`attend`], for which both tables are copied.

@@ -179,7 +179,7 @@ pub struct AttributeProto {
 
 impl AttributeProto {
     /// The graphs that it holds, as those of a loop or a branch.
-    pub(crate) fn all_graphs(&self) -> impl Iterator<Item = &GraphProto> {
+    pub fn all_graphs(&self) -> impl Iterator<Item = &GraphProto> {
         self.g.as_deref().into_iter().chain(&self.graphs)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    proto::{Dimension, DimensionValue, TypeProto, TypeValue},
+    proto::{Dimension, DimensionValue, TypeProto, TypeValue, ValueInfoProto},
     value::DataType,
 };
 
@@ -50,6 +50,13 @@ impl fmt::Display for ValueInfo {
             write!(f, " [{}]", sizes.join(", "))?;
         }
         Ok(())
+    }
+}
+
+/// A value as a graph of a file declares it.
+impl From<&ValueInfoProto> for ValueInfo {
+    fn from(declared: &ValueInfoProto) -> ValueInfo {
+        describe(declared.name.as_deref().unwrap_or_default(), declared.r#type.as_ref(), false)
     }
 }
 

@@ -6,7 +6,7 @@
 //! | [`open`], [`WeightFile`] | any of these files: names, shapes, dtypes, tensors one by one or all |
 //! | [`LoadWeights`] | `model.load(path)` for every module |
 //! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
-//! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
+//! | [`save_torch`], [`save_npz`], [`save_npy`], [`save_sharded`], [`GgufWriter`] | writing |
 //! | [`load_peft`], [`save_peft`] | folders of LoRA adapters, as Python's `peft` has them |
 //! | [`HubCache`] | models that Hugging Face's libraries have downloaded, by name |
 //! | `HubDownload` | downloads into that cache (feature `hub`) |
@@ -54,7 +54,7 @@ pub use detect::{from_bytes, from_bytes_within, open, open_within};
 pub use file::{Format, WeightFile};
 pub use formats::{
     gguf::GgufWriter,
-    npz::save_npz,
+    npz::{save_npy, save_npz},
     safetensors::{ShardOptions, save_sharded},
     torch::save_torch,
 };

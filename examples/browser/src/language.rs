@@ -1,7 +1,7 @@
 //! A language model from a GGUF file that learns a style of answers, by
-//! the same steps as the example `fine_tune_chat`.
+//! the same steps as `taper fine-tune`.
 
-#[path = "../../language/conversations.rs"]
+#[path = "../../../crates/cli/src/language/conversations.rs"]
 mod conversations;
 
 use taper::{

@@ -1,11 +1,16 @@
 //! Reads and writes NumPy's arrays: `.npz`, a zip of `.npy` files, and single `.npy` files.
 
-use std::{collections::BTreeMap, io::Read, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io::{BufWriter, Read, Write},
+    path::Path,
+    sync::Arc,
+};
 
 use nn::StateDict;
 use tensor_core::{
-    Result, Shape,
-    file::{Content, file_error},
+    Result, Shape, Tensor,
+    file::{Content, file_error, write_whole},
     npy::{self, Header},
 };
 
@@ -140,16 +145,51 @@ pub fn save_npz(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let tensors = computed(dict)?;
     write_archive(path, |archive| {
         for (name, tensor) in &tensors {
-            let dtype = tensor.dtype();
-            let Some(header) = npy::write_header(dtype, tensor.dims()) else {
-                let message = format!("NumPy has no type for \"{name}\", of {dtype}; cast it to f32 first");
-                return Err(file_error(path, message));
-            };
-            let bytes = (tensor.numel() * dtype.size()) as u64;
+            let header = header(path, name, tensor)?;
+            let bytes = (tensor.numel() * tensor.dtype().size()) as u64;
             archive.start(&format!("{name}{ENDING}"), header.len() as u64 + bytes)?;
             archive.write(&header)?;
             tensor.read_bytes_with(&mut |bytes| archive.write(bytes))?;
         }
         Ok(())
+    })
+}
+
+/// Writes one tensor as a `.npy` file for `numpy.load`, completely or not at all.
+///
+/// ```
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("x.npy");
+/// let device = backend_cpu::cpu();
+/// weights::save_npy(&path, &Tensor::new([1.0f32, 2.0], &device)?)?; // numpy.load(path)
+/// assert_eq!(weights::open(&path)?.tensor("arr_0", &device)?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// As [`save_npz`].
+pub fn save_npy(path: impl AsRef<Path>, tensor: &Tensor) -> Result<()> {
+    let path = path.as_ref();
+    let dict = StateDict::from([(ALONE.to_string(), tensor.clone())]);
+    let failed = |error: std::io::Error| file_error(path, format!("cannot be written: {error}"));
+    for (name, tensor) in computed(&dict)? {
+        let header = header(path, name, &tensor)?;
+        write_whole(path, failed, |file| {
+            let mut file = BufWriter::new(file);
+            file.write_all(&header).map_err(failed)?;
+            tensor.read_bytes_with(&mut |bytes| file.write_all(bytes).map_err(failed))?;
+            file.flush().map_err(failed)
+        })?;
+    }
+    Ok(())
+}
+
+/// The header of an array.
+fn header(path: &Path, name: &str, tensor: &Tensor) -> Result<Vec<u8>> {
+    let dtype = tensor.dtype();
+    npy::write_header(dtype, tensor.dims()).ok_or_else(|| {
+        file_error(path, format!("NumPy has no type for \"{name}\", of {dtype}; cast it to f32 first"))
     })
 }

@@ -1,5 +1,5 @@
 //! The step that learns from the answers of conversations alone, and a model's answer to a question. Shared
-//! by `fine_tune_chat` and the page of examples/browser, where nothing may block: so reads are awaited.
+//! by `taper fine-tune` and the page of examples/browser, where nothing may block: so reads are awaited.
 
 use taper::{
     models::{

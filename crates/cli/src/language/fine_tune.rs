@@ -1,21 +1,12 @@
-//! Teaches a language model to answer in a style, with a LoRA adapter beside its frozen weights.
-//!
-//!     cargo run --release -p taper-examples-language --example fine_tune_chat -- \
-//!         --model SmolLM2-135M-Instruct.Q4_1.gguf --epochs 6
-//!
-//! The model is a GGUF file, whose weights stay in blocks, or a folder as in the example `chat`. The data has
-//! a conversation in each line, `{"messages": [{"role": "user", "content": …}, …]}`; by default it is
-//! `ships_log.jsonl`, answers in the style of a ship's log. The loss counts the tokens of answers alone.
-//!
-//! `--checkpoint FILE` writes the state of the training after every epoch, and continues from the file if it
-//! is there, to the bit. `--save FOLDER` writes the adapter as Python's `peft` reads it.
+//! `taper fine-tune`: teaches a language model to answer in a style, with a LoRA adapter beside its frozen
+//! weights.
 
-mod conversations;
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
-use std::{error::Error, fs, path::PathBuf, time::Instant};
-
-use clap::{Parser, ValueEnum};
-use conversations::shuffled;
+use clap::{Args, ValueEnum};
 use pollster::block_on;
 use taper::{
     models::{
@@ -31,23 +22,33 @@ use taper::{
     weights::save_peft,
 };
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+use super::conversations::{self, shuffled};
+use crate::{
+    error::{Outcome, read_text},
+    model::{self, DeviceOption},
+};
 
-/// Teaches a language model to answer in a style.
-#[derive(Parser)]
-struct Options {
-    /// A GGUF file, or a folder with config.json, tokenizer.json and weights
-    #[arg(long)]
+/// Teaches a language model to answer in a style, with a LoRA adapter beside its frozen weights.
+///
+/// The data has a conversation in each line, {"messages": [{"role": "user", "content": "…"}, …]}; the loss
+/// counts the tokens of answers alone. The weights of a GGUF file stay in blocks.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  taper fine-tune SmolLM2-135M-Instruct.Q4_1.gguf --data ships_log.jsonl --save adapter \\
+      --say 'Where is the nearest library?'
+  taper fine-tune model --data chats.jsonl --rank 16 --epochs 3 --checkpoint state.safetensors
+
+`--checkpoint` continues a training that was stopped, to the bit. Python's `peft` reads the folder of --save.")]
+pub(crate) struct Options {
+    /// A GGUF file, a folder with config.json, tokenizer.json and weights, or a name such as org/name
     model: PathBuf,
     /// Begins with random weights for the folder's config.json, which may then have no weights
     #[arg(long)]
     random: bool,
     /// Conversations, one a line
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/ships_log.jsonl"))]
+    #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// auto, cpu, wgpu, or wgpu:N
-    #[arg(long, default_value = "auto")]
-    device: String,
     /// The rank of the adapter
     #[arg(long, default_value_t = 8)]
     rank: usize,
@@ -63,8 +64,10 @@ struct Options {
     /// The layers with an adapter, by the ends of their names; all linear layers without this
     #[arg(long, value_delimiter = ',')]
     targets: Vec<String>,
+    /// The learning rate
     #[arg(long, default_value_t = 2e-3)]
     lr: f64,
+    /// How often each conversation is read
     #[arg(long, default_value_t = 6)]
     epochs: usize,
     /// Conversations whose gradients are computed together
@@ -86,13 +89,16 @@ struct Options {
     #[arg(long)]
     save: Option<PathBuf>,
     /// A question to the model before and after the training
-    #[arg(long, default_value = "Where is the nearest library?")]
-    say: String,
+    #[arg(long)]
+    say: Option<String>,
     /// The greatest number of tokens of that answer
     #[arg(long, default_value_t = 40)]
     max_new_tokens: usize,
+    #[command(flatten)]
+    device: DeviceOption,
 }
 
+/// How the optimizer keeps its states.
 #[derive(Clone, Copy, ValueEnum)]
 enum States {
     #[value(name = "f32")]
@@ -108,14 +114,14 @@ fn train<O: Optimizer + Stateful>(
     adapter: &Lora,
     data: &ChatExamples,
     mut optimizer: O,
-) -> Outcome<()> {
+) -> Outcome {
     let device = model.device();
     let mut first = 0;
     if let Some(path) = options.checkpoint.as_ref().filter(|path| path.exists()) {
         let checkpoint = Checkpoint::load(path, &device)?;
         first = checkpoint.get_number("epoch").map_or(0, |epoch| epoch.as_i64()) as usize;
         checkpoint.restore().module("adapter", adapter).part("optimizer", &mut optimizer).finish()?;
-        eprintln!("continues after epoch {first}");
+        eprintln!("[continues after epoch {first}]");
     }
     for epoch in first..options.epochs {
         let order = shuffled(data.len(), options.seed, epoch)?;
@@ -141,34 +147,28 @@ fn train<O: Optimizer + Stateful>(
     Ok(())
 }
 
-/// The model's answer to the question of the options.
-fn answer(options: &Options, model: &dyn LanguageModel, tokenizer: &Tokenizer) -> Result<String> {
-    let Options { say, max_new_tokens, .. } = options;
-    block_on(conversations::answer(model, tokenizer, say, *max_new_tokens, async |_| {}))
+/// Prints the model's answer to the question of the options, if there is one.
+fn answer(when: &str, options: &Options, model: &dyn LanguageModel, tokenizer: &Tokenizer) -> Outcome {
+    if let Some(say) = &options.say {
+        model.eval();
+        let text =
+            block_on(conversations::answer(model, tokenizer, say, options.max_new_tokens, async |_| {}))?;
+        println!("{when}: {text}");
+    }
+    Ok(())
 }
 
-fn main() -> Outcome<()> {
-    taper::end_quietly_on_closed_pipe();
-    let options = Options::parse();
-    if options.batch == 0 || options.accumulate == 0 {
-        return Err("--batch and --accumulate: give numbers above 0".into());
+/// The model of the options.
+fn load(options: &Options, path: &Path, device: &Device) -> Result<Box<dyn LanguageModel>> {
+    if options.random {
+        let source = WeightSource::random(&Generator::seed(options.seed, device));
+        return Ok(Box::new(Llama::new(&read_config(path)?, &source)?));
     }
-    let device = taper::device(&options.device)?;
-    let rng = Generator::seed(options.seed, &taper::cpu());
-    let model: Box<dyn LanguageModel> = match options.random {
-        true => {
-            let source = WeightSource::random(&Generator::seed(options.seed, &device));
-            Box::new(Llama::new(&read_config(&options.model)?, &source)?)
-        }
-        false => load_language_model(&options.model, &device)?,
-    };
-    let tokenizer = Tokenizer::from_folder(&options.model)?;
-    let text = fs::read_to_string(&options.data);
-    let data = text
-        .map_err(|error| error.to_string())
-        .and_then(|text| ChatExamples::from_json_lines(&text, &tokenizer).map_err(|error| error.to_string()));
-    let data = data.map_err(|error| format!("{}: {error}", options.data.display()))?;
+    Ok(load_language_model(path, device)?)
+}
 
+/// The configuration of the adapter.
+fn config(options: &Options) -> LoraConfig {
     let targets = match options.targets.is_empty() {
         true => Targets::AllLinear,
         false => Targets::Names(options.targets.clone()),
@@ -176,29 +176,41 @@ fn main() -> Outcome<()> {
     let mut config =
         LoraConfig::new(options.rank).alpha(options.alpha).dropout(options.dropout).targets(targets);
     config.use_dora = options.dora;
-    let adapter = lora::attach(&model, &config, &rng)?;
+    config
+}
+
+/// Trains an adapter and writes it.
+pub(crate) fn run(options: &Options) -> Outcome {
+    if options.batch == 0 || options.accumulate == 0 {
+        return Err("--batch and --accumulate: give numbers above 0".into());
+    }
+    let device = options.device.open()?;
+    let path = model::find(&options.model)?;
+    let model = load(options, &path, &device)?;
+    let tokenizer = Tokenizer::from_folder(&path)?;
+    let data = ChatExamples::from_json_lines(&read_text(&options.data)?, &tokenizer)
+        .map_err(|error| format!("{}: {}", options.data.display(), error.kind()))?;
+    let rng = Generator::seed(options.seed, &taper::cpu());
+    let adapter = lora::attach(&model, &config(options), &rng)?;
     eprintln!(
-        "{} on {device}: {} parameters, {} of them trained",
+        "[{} on {device}: {} parameters, {} of them trained]",
         options.model.display(),
         model.num_parameters(),
         adapter.num_parameters()
     );
 
-    model.eval();
-    println!("before: {}", answer(&options, &*model, &tokenizer)?);
+    answer("before", options, &*model, &tokenizer)?;
     model.train();
     let config = AdamWConfig { lr: options.lr, weight_decay: 0.0, ..Default::default() };
     match options.states {
-        States::F32 => train(&options, &*model, &adapter, &data, AdamW::new(adapter.parameters(), config))?,
+        States::F32 => train(options, &*model, &adapter, &data, AdamW::new(adapter.parameters(), config))?,
         States::EightBit => {
             let optimizer = AdamW8bit::new(adapter.parameters(), EightBit::new(config));
-            train(&options, &*model, &adapter, &data, optimizer)?;
+            train(options, &*model, &adapter, &data, optimizer)?;
         }
     }
-    model.eval();
-    println!("after: {}", answer(&options, &*model, &tokenizer)?);
-    let memory = device.memory();
-    eprintln!("peak memory of tensors: {} MB", memory.peak / 1_000_000);
+    answer("after", options, &*model, &tokenizer)?;
+    eprintln!("[peak memory of tensors: {} MB]", device.memory().peak / 1_000_000);
     if let Some(folder) = &options.save {
         save_peft(&adapter, folder, None)?;
     }

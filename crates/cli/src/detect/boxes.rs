@@ -1,9 +1,11 @@
 //! Boxes with labels drawn into a picture, and PNG files.
 
-use std::{error::Error, fs, path::Path};
+use std::{fs, path::Path};
 
 use font8x8::{BASIC_FONTS, UnicodeFonts};
 use taper::{data::Image, models::vision::Corners};
+
+use crate::error::{Outcome, at};
 
 /// The width of a line, in pixels.
 const LINE: usize = 2;
@@ -56,7 +58,7 @@ impl Canvas {
 }
 
 /// Writes a picture with labelled boxes as a PNG file.
-pub(crate) fn write(picture: &Image, boxes: &[(Corners, String)], path: &Path) -> Result<(), Box<dyn Error>> {
+pub(crate) fn write(picture: &Image, boxes: &[(Corners, String)], path: &Path) -> Outcome {
     let (height, width) = (picture.height(), picture.width());
     let mut canvas = Canvas { bytes: picture.bytes().to_vec(), height, width };
     for (index, (corners, label)) in boxes.iter().enumerate() {
@@ -74,6 +76,5 @@ pub(crate) fn write(picture: &Image, boxes: &[(Corners, String)], path: &Path) -
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.write_header()?.write_image_data(&canvas.bytes)?;
-    fs::write(path, file).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(())
+    Ok(fs::write(path, file).map_err(at(path))?)
 }

@@ -1,14 +1,8 @@
-//! The examples `classify` and `detect` with small networks of random weights.
-#![allow(clippy::unwrap_used)]
-
-#[path = "../classify.rs"]
-mod classify;
-#[path = "../detect.rs"]
-mod detect;
+//! `taper classify` and `taper detect` with small networks of random weights, whose results mean nothing but are
+//! always the same.
 
 use std::{fs, path::Path};
 
-use clap::Parser;
 use taper::{
     data::Image,
     models::vision::{
@@ -17,6 +11,8 @@ use taper::{
     nn::save_safetensors,
     prelude::*,
 };
+
+use crate::common::{at, json, printed, refused};
 
 type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -30,24 +26,10 @@ fn write_picture(path: &Path) {
     encoder.write_header().unwrap().write_image_data(&bytes).unwrap();
 }
 
-fn classified(arguments: &[&str]) -> std::result::Result<String, String> {
-    let options = classify::Options::parse_from([&["classify", "--device", "cpu"], arguments].concat());
-    let mut out = Vec::new();
-    classify::run(&options, &mut out).map_err(|error| error.to_string())?;
-    Ok(String::from_utf8(out).unwrap())
-}
-
-fn detected(arguments: &[&str]) -> std::result::Result<String, String> {
-    let options = detect::Options::parse_from([&["detect", "--device", "cpu"], arguments].concat());
-    let mut out = Vec::new();
-    detect::run(&options, &mut out).map_err(|error| error.to_string())?;
-    Ok(String::from_utf8(out).unwrap())
-}
-
 #[test]
 fn classify_prints_the_best_classes() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let path = |name: &str| at(&folder, name);
     let config = TimmVitConfig {
         img_size: 32,
         embed_dim: 24,
@@ -65,7 +47,7 @@ fn classify_prints_the_best_classes() -> Outcome {
     fs::write(path("config.json"), json).unwrap();
     write_picture(Path::new(&path("stripes.png")));
     let model = folder.path().display().to_string();
-    let text = classified(&["--model", &model, &path("stripes.png")])?;
+    let text = printed(&["classify", &model, &path("stripes.png")]);
 
     let classifier = ImageClassifier::from_folder(folder.path(), &device)?;
     let best = classifier.classify(&Image::open(path("stripes.png"))?.to_tensor(&device)?, 5)?;
@@ -77,20 +59,16 @@ fn classify_prints_the_best_classes() -> Outcome {
     assert_eq!(text.lines().count(), 6);
 
     fs::write(path("names.txt"), "one\ntwo\nthree\nfour\nfive\nsix\n").unwrap();
-    let text = classified(&[
-        "--model",
-        &model,
-        &path("stripes.png"),
-        "--labels",
-        &path("names.txt"),
-        "--count",
-        "1",
-    ])?;
+    let (picture, labels) = (path("stripes.png"), path("names.txt"));
+    let one = ["classify", &model, &picture, "--labels", &labels, "--count", "1"];
+    let text = printed(&one);
     let names = ["one", "two", "three", "four", "five", "six"];
     assert!(text.trim_end().ends_with(names[best[0].class]), "{text}");
-    let list = classified(&["--list"])?;
+    let found = json(&[&one[..], &["--json"]].concat());
+    assert_eq!(found[0]["classes"][0]["label"], names[best[0].class]);
+    let list = printed(&["classify", "--list"]);
     assert!(list.lines().any(|name| name == "resnet50") && list.lines().any(|name| name == "swin_v2_b"));
-    let message = classified(&["--model", &path("model.safetensors"), &path("stripes.png")]).unwrap_err();
+    let message = refused(&["classify", &path("model.safetensors"), &picture]);
     assert!(message.contains("needs --architecture"), "{message}");
     Ok(())
 }
@@ -109,7 +87,7 @@ fn rows(text: &str) -> Vec<(f32, String, [f32; 4])> {
 #[test]
 fn detect_draws_the_boxes_of_detr() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let path = |name: &str| at(&folder, name);
     let config = DetrConfig {
         backbone: ResNetConfig::resnet18(),
         d_model: 16,
@@ -131,7 +109,7 @@ fn detect_draws_the_boxes_of_detr() -> Outcome {
     write_picture(Path::new(&path("stripes.png")));
     let model = folder.path().display().to_string();
     let arguments = [
-        "--model",
+        "detect",
         &model,
         &path("stripes.png"),
         "--threshold",
@@ -141,7 +119,7 @@ fn detect_draws_the_boxes_of_detr() -> Outcome {
         "--out",
         &path("out.png"),
     ];
-    let found = rows(&detected(&arguments)?);
+    let found = rows(&printed(&arguments));
     assert_eq!(found.len(), 4);
     assert!(found.windows(2).all(|pair| pair[0].0 >= pair[1].0));
     assert!(found.iter().all(|(_, label, _)| label == "cat" || label == "traffic light"));
@@ -155,32 +133,34 @@ fn detect_draws_the_boxes_of_detr() -> Outcome {
     let (before, after) = (Image::open(path("stripes.png"))?, Image::open(path("out.png"))?);
     assert_eq!((after.height(), after.width()), (48, 64));
     assert_ne!(before.bytes(), after.bytes());
-    assert_eq!(
-        rows(&detected(&[
-            "--model",
-            &model,
-            &path("stripes.png"),
-            "--threshold",
-            "1",
-            "--out",
-            &path("no.png")
-        ])?),
-        []
-    );
+    let none =
+        printed(&["detect", &model, &path("stripes.png"), "--threshold", "1", "--out", &path("no.png")]);
+    assert_eq!(rows(&none), []);
     assert_eq!(Image::open(path("no.png"))?.bytes(), before.bytes());
+
+    // Several pictures, and as JSON.
+    fs::copy(path("stripes.png"), path("again.png"))?;
+    let several =
+        ["detect", &model, &path("stripes.png"), &path("again.png"), "--side", "64", "--out", &path("all")];
+    let objects = json(&[&several[..], &["--threshold", "0", "--json"]].concat());
+    assert_eq!(objects[1]["objects"].as_array().unwrap().len(), 4);
+    assert_eq!(objects[0]["objects"], objects[1]["objects"]);
+    assert_eq!(Image::open(path("all/again.png"))?.bytes(), after.bytes());
+    let message = refused(&["detect", &model, &path("none.png")]);
+    assert!(message.contains("none.png"), "{message}");
     Ok(())
 }
 
 #[test]
 fn detect_brings_the_boxes_of_yolov8_back_to_the_picture() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
-    let path = |name: &str| folder.path().join(name).display().to_string();
+    let path = |name: &str| at(&folder, name);
     let config = YoloV8Config { classes: 3, ..YoloV8Config::yolov8n() };
     let model = YoloV8::new(config, &Generator::seed(4, &device))?;
     save_safetensors(path("yolov8n.safetensors"), &model.state_dict())?;
     write_picture(Path::new(&path("stripes.png")));
     let arguments = [
-        "--model",
+        "detect",
         &path("yolov8n.safetensors"),
         &path("stripes.png"),
         "--threshold",
@@ -190,7 +170,7 @@ fn detect_brings_the_boxes_of_yolov8_back_to_the_picture() -> Outcome {
         "--out",
         &path("out.png"),
     ];
-    let found = rows(&detected(&arguments)?);
+    let found = rows(&printed(&arguments));
     assert!(!found.is_empty());
     for (_, label, [left, top, right, bottom]) in &found {
         assert!(label.starts_with("class "), "{label}");

@@ -1,0 +1,226 @@
+//! `taper convert`: weights in another format, another dtype, or blocks.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, ValueEnum};
+use taper::{
+    DType, Device, GgmlType, Tensor, WeightFormat,
+    nn::StateDict,
+    weights::{self, Encoding, Format, GgufWriter, WeightFile},
+};
+
+use crate::{
+    error::{Outcome, at},
+    files::Target,
+    formats, model,
+};
+
+/// Converts weights to another format, and rounds them if asked.
+///
+/// Reads safetensors in one file or in shards, GGUF, PyTorch's .pt, .pth and .bin, NumPy's .npz and .npy, and
+/// folders with any of these. Writes the format that the ending of OUT names; without an ending it is a folder
+/// with safetensors, which also gets the configuration and the tokenizer of a folder. OUT is renamed from a
+/// temporary file when it is complete.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  taper convert pytorch_model.bin model.safetensors
+  taper convert model.gguf arrays.npz --dtype f32
+  taper convert SmolLM2-135M-Instruct small --quantize q4_k
+  taper convert checkpoint.pt weights.safetensors --under model_state
+
+Names of tensors stay as they are: a GGUF file that llama.cpp reads has other names than a folder of
+transformers, so this command does not make one out of the other.")]
+pub(crate) struct Options {
+    /// A file or folder of weights, or a name such as org/name
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+    /// The new file or folder
+    #[arg(value_name = "OUT")]
+    output: PathBuf,
+    /// A format of blocks for the matrices whose rows fit: q4_k, q8_0, … (GGUF's), int4, uint4, int8, uint8, nf4
+    #[arg(long, value_name = "FORMAT")]
+    quantize: Option<String>,
+    /// The numbers that share a scale in int4, uint4, int8 and uint8
+    #[arg(long, default_value_t = 64)]
+    group_size: usize,
+    /// Tensors whose names have this part are not rounded; may be given several times
+    #[arg(long, value_name = "PART")]
+    exclude: Vec<String>,
+    /// The dtype of floating-point tensors; tensors in blocks are decoded
+    #[arg(long, value_enum)]
+    dtype: Option<Floats>,
+    /// Takes only the tensors under this name, which it loses: the model in a checkpoint
+    #[arg(long, value_name = "NAME")]
+    under: Option<String>,
+}
+
+/// The dtypes to which floats are cast.
+#[derive(Clone, Copy, ValueEnum)]
+enum Floats {
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+impl From<Floats> for DType {
+    fn from(floats: Floats) -> DType {
+        match floats {
+            Floats::F16 => DType::F16,
+            Floats::Bf16 => DType::BF16,
+            Floats::F32 => DType::F32,
+            Floats::F64 => DType::F64,
+        }
+    }
+}
+
+/// The blocks that some tensors are rounded to, and how many were.
+struct Rounding<'a> {
+    format: WeightFormat,
+    exclude: &'a [String],
+    rounded: usize,
+    kept: usize,
+}
+
+impl Rounding<'_> {
+    /// A matrix of floats in blocks, if its rows fit; any other tensor as it is. Rows that are no whole blocks
+    /// of the format may be whole blocks of Q8_0.
+    fn apply(&mut self, name: &str, tensor: Tensor) -> taper::Result<Tensor> {
+        let is_matrix = tensor.rank() == 2 && tensor.dtype().is_float() && tensor.block_format().is_none();
+        if !is_matrix || self.exclude.iter().any(|part| name.contains(part)) {
+            return Ok(tensor);
+        }
+        let columns = tensor.dims()[1];
+        match [self.format, GgmlType::Q8_0.into()].into_iter().find(|format| format.fits(columns)) {
+            Some(format) => {
+                self.rounded += 1;
+                tensor.quantize(format, None)
+            }
+            None => {
+                self.kept += 1;
+                Ok(tensor)
+            }
+        }
+    }
+}
+
+/// Whether a tensor is in blocks that only GGUF files can hold, because no kernel decodes them.
+fn is_opaque(encoding: &Encoding) -> bool {
+    match encoding {
+        Encoding::Blocks(blocks) => GgmlType::ALL.iter().all(|known| known.block_type() != *blocks),
+        _ => false,
+    }
+}
+
+/// The tensors of a file, rounded if asked, without those in `skipped` blocks.
+fn tensors(
+    file: &WeightFile,
+    rounding: &mut Option<Rounding<'_>>,
+    skipped: fn(&Encoding) -> bool,
+    device: &Device,
+) -> Outcome<StateDict> {
+    let mut dict = StateDict::new();
+    for (name, info) in file.tensors() {
+        if file.is_part(name) || skipped(info.encoding()) {
+            continue;
+        }
+        let tensor = file.tensor(name, device)?;
+        let tensor = match rounding {
+            Some(rounding) => rounding.apply(name, tensor)?,
+            None => tensor,
+        };
+        dict.insert(name.to_string(), tensor);
+    }
+    Ok(dict)
+}
+
+/// Writes a GGUF file, with the metadata of the file before.
+fn save_gguf(
+    file: &WeightFile,
+    rounding: &mut Option<Rounding<'_>>,
+    (path, device): (&Path, &Device),
+    copies_blocks: bool,
+) -> Outcome {
+    let skipped: fn(&Encoding) -> bool = if copies_blocks { is_opaque } else { |_| false };
+    let mut writer = GgufWriter::new().state_dict(&tensors(file, rounding, skipped, device)?);
+    for (key, value) in file.gguf_metadata() {
+        // The type of most tensors, which is no longer true after rounding.
+        if rounding.is_none() || key != "general.file_type" {
+            writer = writer.metadata(key, value.clone());
+        }
+    }
+    for (name, info) in file.tensors().filter(|(_, info)| skipped(info.encoding())) {
+        if let Encoding::Blocks(blocks) = info.encoding() {
+            writer = writer.blocks(name, *blocks, info.shape().dims(), &file.bytes(name, device)?);
+        }
+    }
+    Ok(writer.save(path)?)
+}
+
+/// Copies what a folder has beside its weights: the configuration, the tokenizer, the labels.
+fn copy_companions(from: &Path, to: &Path) -> Outcome {
+    for entry in fs::read_dir(from).map_err(at(from))? {
+        let path = entry.map_err(at(from))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let is_companion = ["json", "jinja", "txt", "model"].contains(&ending) && !name.contains(".index.");
+        if is_companion && path.is_file() {
+            fs::copy(&path, to.join(name)).map_err(at(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the new file or folder.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let target = Target::of(&options.output)?;
+    let mut rounding = match &options.quantize {
+        None => None,
+        Some(name) if !target.has_blocks() => {
+            return Err(format!(
+                "{}: this format holds no blocks of {name}; give .safetensors, .gguf or a folder",
+                options.output.display()
+            )
+            .into());
+        }
+        Some(name) => {
+            let format = formats::named(name, options.group_size)?;
+            Some(Rounding { format, exclude: &options.exclude, rounded: 0, kept: 0 })
+        }
+    };
+    let path = model::find(&options.input)?;
+    let mut file = weights::open(&path)?;
+    if let Some(name) = &options.under {
+        file = file.under(name)?;
+    }
+    if let Some(floats) = options.dtype {
+        file = file.floats(floats.into());
+    }
+    let device = taper::cpu();
+    if target == Target::Gguf {
+        let copies_blocks = options.dtype.is_none();
+        save_gguf(&file, &mut rounding, (&options.output, &device), copies_blocks)?;
+    } else {
+        let dict = tensors(&file, &mut rounding, |_| false, &device)?;
+        target.save(&options.output, &dict)?;
+        let decoded = dict.values().filter(|tensor| tensor.block_format().is_some()).count();
+        if decoded > 0 && !target.has_blocks() {
+            eprintln!("[{decoded} tensors in blocks were decoded to f32]");
+        }
+        if file.format() == Format::Gguf {
+            eprintln!("[the metadata of GGUF is left out: only .gguf holds it]");
+        }
+        if target == Target::Folder && path.is_dir() {
+            copy_companions(&path, &options.output)?;
+        }
+    }
+    if let Some(Rounding { format, rounded, kept, .. }) = rounding {
+        eprintln!("[{rounded} matrices in blocks of {format}; {kept} kept, because their rows do not fit]");
+    }
+    eprintln!("[{} to {}: {} tensors]", path.display(), options.output.display(), file.len());
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! `taper run` with a network from an ONNX file.
+
+use taper::{onnx::Model, prelude::*, weights};
+
+use crate::common::{at, json, printed, refused, repository};
+
+#[test]
+fn a_network_runs_on_arrays_and_its_outputs_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = taper::cpu();
+    let path = repository("crates/onnx/tests/models/ch_ppocr_mobile_v2.0_cls_infer.onnx");
+    let network = path.to_str().unwrap();
+    let x = Tensor::randn([2, 3, 48, 192], &Generator::seed(1, &device)).unwrap();
+    let (array, out) = (at(&folder, "x.npy"), at(&folder, "out.npz"));
+    weights::save_npy(&array, &x).unwrap();
+    let model = Model::load(&path, &device).unwrap();
+    let name = model.output_names().next().unwrap().to_string();
+    let expected = model.run([("x", &x)]).unwrap().tensor(&name).unwrap();
+
+    let input = format!("x={array}");
+    let text = printed(&["run", network, "--input", &input, "--out", &out, "--repeat", "1"]);
+    assert!(text.starts_with(&format!("{name}  f32 [2, 2]  min ")) && text.contains(" ms a run"), "{text}");
+    let written = weights::open(&out).unwrap().tensor(&name, &device).unwrap();
+    assert!(written.equal(&expected).unwrap());
+
+    let found = json(&["run", network, "--input", &input, "--json"]);
+    let greatest = f64::from(expected.max().unwrap().item::<f32>().unwrap());
+    let output = &found["outputs"][0];
+    assert!((output["max"].as_f64().unwrap() - greatest).abs() < 1e-6 && found["seconds"].is_null());
+    assert!((output["mean"].as_f64().unwrap() - 0.5).abs() < 1e-6); // two probabilities in each row
+    assert_eq!(output["shape"], serde_json::json!([2, 2]));
+}
+
+#[test]
+fn made_inputs_need_a_shape() {
+    let path = repository("crates/onnx/tests/models/ch_ppocr_mobile_v2.0_cls_infer.onnx");
+    let network = path.to_str().unwrap();
+    let run = |input: &str| printed(&["run", network, "--input", input]);
+    assert_ne!(run("x=zeros:1x3x48x192"), run("x=random:1x3x48x192"));
+    assert_eq!(run("x=random:1x3x48x192"), run("x=random:1,3,48,192"));
+    assert!(refused(&["run", network]).contains("add --input x=FILE or x=random"));
+    assert!(refused(&["run", network, "--input", "x=ones"]).contains("--input x=ones:1x3x224x224"));
+    assert!(refused(&["run", network, "--input", "x=ones:1xa"]).contains("this is no shape"));
+    assert!(refused(&["run", network, "--input", "y=ones"]).contains("there is no input y"));
+    assert!(refused(&["run", network, "--input", "x"]).contains("give NAME=SOURCE"));
+    assert!(refused(&["run", network, "--input", "x=none.npy"]).contains("none.npy"));
+    assert!(refused(&["run", network, "--output", "z"]).contains('z'));
+    assert!(refused(&["run", "none.onnx"]).contains("none.onnx"));
+}
