@@ -8,6 +8,8 @@ use std::{
 };
 
 use clap::Args;
+#[cfg(feature = "guidance")]
+use taper::models::guidance::{Grammar, Guide};
 use taper::models::{
     KvCache,
     generate::GenerationConfig,
@@ -15,6 +17,8 @@ use taper::models::{
 };
 
 use super::spoken;
+#[cfg(feature = "guidance")]
+use crate::error;
 use crate::{
     error::Outcome,
     model::{self, DeviceOption, Loaded, SamplingOptions},
@@ -29,7 +33,8 @@ use crate::{
 Examples:
   taper chat SmolLM2-135M-Instruct.Q4_1.gguf
   taper chat HuggingFaceTB/SmolLM2-135M-Instruct --say 'Name three colours.'
-  taper chat model.gguf --system 'Answer in one word.' --temperature 0.7 --top-p 0.9 --seed 1")]
+  taper chat model.gguf --system 'Answer in one word.' --temperature 0.7 --top-p 0.9 --seed 1
+  taper chat model.gguf --json-schema person.json --say 'Ada is 36 years old. Answer as JSON.'")]
 pub(crate) struct Options {
     /// A GGUF file, a folder with config.json, tokenizer.json and weights, or a name such as org/name
     model: PathBuf,
@@ -39,6 +44,10 @@ pub(crate) struct Options {
     /// How the model should behave; its template may have a default
     #[arg(long)]
     system: Option<String>,
+    /// A JSON schema that each answer matches
+    #[cfg(feature = "guidance")]
+    #[arg(long, value_name = "FILE")]
+    json_schema: Option<PathBuf>,
     #[command(flatten)]
     sampling: SamplingOptions,
     #[command(flatten)]
@@ -94,8 +103,14 @@ impl Chat {
 pub(crate) fn run(options: Options) -> Outcome {
     let device = options.device.open()?;
     let loaded = model::load(&options.model, &device)?;
+    let mut config = options.sampling.config(loaded.tokenizer.end_tokens());
+    #[cfg(feature = "guidance")]
+    if let Some(path) = &options.json_schema {
+        let grammar = Grammar::json_schema(&error::read_text(path)?)?;
+        config.logits_rule = Some(Guide::new(&loaded.tokenizer)?.rule(&grammar)?);
+    }
     let mut chat = Chat {
-        config: options.sampling.config(loaded.tokenizer.end_tokens()),
+        config,
         cache: loaded.model.new_cache(),
         loaded,
         messages: options.system.map(Message::system).into_iter().collect(),

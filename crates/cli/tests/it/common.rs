@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 use taper::{
-    models::{Llama, WeightSource, read_config},
+    models::{Bert, BertConfig, Llama, WeightSource, read_config},
     nn::save_safetensors,
     prelude::*,
 };
@@ -100,4 +100,17 @@ pub(crate) fn word_tokenizer() -> String {
         special.join(", "),
         words.join(", ")
     )
+}
+
+/// A folder with a small BERT of random weights.
+pub(crate) fn tiny_bert() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "bert", "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 32}"#;
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    fs::write(folder.path().join("tokenizer.json"), word_tokenizer()).unwrap();
+    let config: BertConfig = read_config(folder.path()).unwrap();
+    let model = Bert::new(&config, &WeightSource::random(&Generator::seed(2, &taper::cpu()))).unwrap();
+    save_safetensors(folder.path().join("model.safetensors"), &model.state_dict()).unwrap();
+    folder
 }

@@ -4,16 +4,14 @@ use std::fs;
 
 use taper::{
     models::{
-        Bert, BertConfig, LanguageModel, Llama, WeightSource,
+        Bert, LanguageModel, Llama,
         generate::{GenerationConfig, perplexity},
-        read_config,
         text::{Message, TextOptions, Tokenizer, generate_text},
     },
-    nn::save_safetensors,
     prelude::*,
 };
 
-use crate::common::{at, json, printed, printed_for, refused, repository, tiny_llama, word_tokenizer};
+use crate::common::{at, json, printed, printed_for, refused, repository, tiny_bert, tiny_llama};
 
 /// The text that the library generates for a prompt.
 fn generated(folder: &std::path::Path, prompt: &str, special: bool) -> String {
@@ -55,6 +53,23 @@ fn chat_and_complete_write_what_the_library_generates() {
     assert_ne!(seeded("1"), seeded("2"));
     let message = refused(&[&complete[..], &["--top-p", "7"]].concat());
     assert!(message.contains("top_p"), "{message}");
+}
+
+#[test]
+#[cfg(feature = "guidance")]
+fn answers_match_a_schema() {
+    let folder = tiny_llama();
+    let (model, schema) = (folder.path().to_str().unwrap(), at(&folder, "schema.json"));
+    fs::write(&schema, r#"{"type": "array", "minItems": 1, "maxItems": 3, "items": {"enum": ["a", "b"]}}"#)
+        .unwrap();
+    let found =
+        printed_for("Hello\nAgain\n", &["chat", model, "--json-schema", &schema, "--temperature", "1"]);
+    let lists: Vec<Vec<String>> =
+        serde_json::Deserializer::from_str(&found).into_iter().map(|x| x.unwrap()).collect();
+    assert_eq!(lists.len(), 2, "{found}");
+    assert!(lists.iter().all(|list| (1..=3).contains(&list.len())), "{found}");
+    fs::write(&schema, r#"{"type": "colour"}"#).unwrap();
+    assert!(refused(&["chat", model, "--json-schema", &schema, "--say", "Hello"]).contains("colour"));
 }
 
 #[test]
@@ -138,19 +153,6 @@ fn fine_tuning_lowers_the_loss_and_writes_an_adapter() {
     fs::write(&data, "{\"messages\": 3}\n").unwrap();
     let message = refused(&arguments);
     assert!(message.contains("data.jsonl"), "{message}");
-}
-
-/// A folder with a small BERT of random weights.
-fn tiny_bert() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let config = r#"{"model_type": "bert", "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 32}"#;
-    fs::write(folder.path().join("config.json"), config).unwrap();
-    fs::write(folder.path().join("tokenizer.json"), word_tokenizer()).unwrap();
-    let config: BertConfig = read_config(folder.path()).unwrap();
-    let model = Bert::new(&config, &WeightSource::random(&Generator::seed(2, &taper::cpu()))).unwrap();
-    save_safetensors(folder.path().join("model.safetensors"), &model.state_dict()).unwrap();
-    folder
 }
 
 #[test]

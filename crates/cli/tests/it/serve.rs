@@ -54,7 +54,10 @@ impl Answer {
         let events: Vec<&str> = self.body.split("\n\n").filter(|event| !event.is_empty()).collect();
         let (last, events) = events.split_last().unwrap();
         assert_eq!(*last, "data: [DONE]");
-        events.iter().map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap()).collect()
+        events
+            .iter()
+            .map(|event| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap())
+            .collect()
     }
 
     /// The error, whose shape is OpenAI's: status, type, parameter, code and message.
@@ -232,7 +235,10 @@ fn completions_have_log_probabilities_and_stop_words() {
     let word: String = text.chars().skip(3).take(2).collect();
     let before = &text[..text.find(&word).unwrap()];
     let stopped = server.complete(json!({"stop": word})).ok();
-    assert_eq!((&stopped["choices"][0]["text"], &stopped["choices"][0]["finish_reason"]), (&json!(before), &json!("stop")));
+    assert_eq!(
+        (&stopped["choices"][0]["text"], &stopped["choices"][0]["finish_reason"]),
+        (&json!(before), &json!("stop"))
+    );
     let events = server.complete(json!({"stop": ["never", word], "stream": true})).events();
     let pieces = events.iter().filter_map(|event| event["choices"][0]["text"].as_str());
     assert_eq!(pieces.collect::<String>(), before);
@@ -260,7 +266,8 @@ fn a_text_matches_the_schema_of_its_request() {
         "type": "object", "additionalProperties": false, "required": ["colour", "count"],
         "properties": {"colour": {"enum": ["red", "green"]}, "count": {"type": "integer", "minimum": 1, "maximum": 99}},
     });
-    let format = json!({"type": "json_schema", "json_schema": {"name": "things", "strict": true, "schema": schema}});
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "things", "strict": true, "schema": schema}});
     for seed in 0..4 {
         let more = json!({"response_format": format, "temperature": 1.5, "seed": seed, "max_tokens": 200});
         let answer = server.chat(more).ok();
@@ -291,7 +298,8 @@ fn a_call_of_a_tool_can_be_demanded() {
     let tools = json!([tool("weather"), tool("time")]);
     let named = json!({"type": "function", "function": {"name": "time"}});
     for (choice, names) in [(json!("required"), &["weather", "time"][..]), (named, &["time"])] {
-        let more = json!({"tools": tools, "tool_choice": choice, "temperature": 1, "seed": 2, "max_tokens": 200});
+        let more =
+            json!({"tools": tools, "tool_choice": choice, "temperature": 1, "seed": 2, "max_tokens": 200});
         let answer = server.chat(more.clone()).ok();
         let (message, finish) = (&answer["choices"][0]["message"], &answer["choices"][0]["finish_reason"]);
         let call = &message["tool_calls"][0];
@@ -320,7 +328,8 @@ fn a_template_gets_the_tools() {
     let folder = tiny_llama();
     let path = folder.path().join("tokenizer_config.json");
     let config = fs::read_to_string(&path).unwrap();
-    let with_tools = config.replace("\"{% for", "\"{% if tools %}{{ tools[0].function.name }}{% endif %}{% for");
+    let with_tools =
+        config.replace("\"{% for", "\"{% if tools %}{{ tools[0].function.name }}{% endif %}{% for");
     fs::write(path, with_tools).unwrap();
     let name = folder.path().file_name().unwrap().to_str().unwrap().to_string();
     let path = folder.path().display().to_string();
@@ -353,7 +362,8 @@ fn texts_become_vectors_of_length_1() {
     let text = alone["data"][0]["embedding"].as_str().unwrap();
     assert_eq!(text.len(), (vector(&answer, 0).len() * 4).div_ceil(3) * 4);
     // Models of the other kind.
-    let (status, _, param, ..) = server.post("/v1/embeddings", &json!({"model": "tiny", "input": "w9"})).error();
+    let (status, _, param, ..) =
+        server.post("/v1/embeddings", &json!({"model": "tiny", "input": "w9"})).error();
     assert_eq!((status, param), (400, json!("model")));
     assert_eq!(server.complete(json!({"model": "bert"})).error().0, 400);
 }
@@ -377,7 +387,12 @@ fn a_wrong_request_gets_openais_error() {
     let large = "x".repeat(3000);
     check(server.complete(json!({"prompt": large})), 413, null.clone(), null.clone());
     let too_long = json!("context_length_exceeded");
-    check(server.complete(json!({"prompt": "x".repeat(101), "max_tokens": null})), 400, null.clone(), too_long.clone());
+    check(
+        server.complete(json!({"prompt": "x".repeat(101), "max_tokens": null})),
+        400,
+        null.clone(),
+        too_long.clone(),
+    );
     check(server.complete(json!({"max_tokens": 99})), 400, null.clone(), too_long);
     check(server.chat(json!({"messages": []})), 400, json!("messages"), null.clone());
     let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]);
