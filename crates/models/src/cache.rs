@@ -9,6 +9,7 @@
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
 mod positioned;
+mod regroup;
 mod texts;
 mod undo;
 
@@ -357,11 +358,24 @@ impl KvCache {
     #[track_caller]
     pub(crate) fn read(&self, logits: &Tensor) -> Result<Vec<f32>> {
         let logits = logits.to_dtype(DType::F32)?;
-        let tables = self.layers.iter().filter_map(|layer| layer.long.as_ref());
-        let tables = tables.flat_map(|(keys, values)| [keys, values]);
-        let all: Vec<&Tensor> = tables.chain(self.states.iter().flatten()).chain([&logits]).collect();
+        let all: Vec<&Tensor> = self.long_tables().chain([&logits]).collect();
         eval_all(&all)?;
         logits.to_vec::<f32>()
+    }
+
+    /// Computes the long tables and the states.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    #[track_caller]
+    pub(crate) fn compute(&self) -> Result<()> {
+        eval_all(&self.long_tables().collect::<Vec<_>>())
+    }
+
+    /// The long tables of all layers, and the states of recurrent ones.
+    fn long_tables(&self) -> impl Iterator<Item = &Tensor> {
+        let tables = self.layers.iter().filter_map(|layer| layer.long.as_ref());
+        tables.flat_map(|(keys, values)| [keys, values]).chain(self.states.iter().flatten())
     }
 
     /// Ends a step: its positions now belong to the cache.

@@ -22,6 +22,7 @@
 //! | [`ModernBert`], [`ModernBertMaskedLm`] | ModernBERT |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
 //! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
+//! | [`serving`] | many texts at the same time: continuous batching |
 //! | [`vision`], [`audio`], [`diffusion`] | networks for pictures, for sound, and latent diffusion |
 //! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
 //! | `guidance` | texts that match a grammar: JSON of a schema, regular expressions (feature `guidance`) |
@@ -63,6 +64,7 @@ mod recurrent;
 mod rope;
 mod rwkv7;
 mod seq2seq;
+pub mod serving;
 mod t5;
 #[cfg(feature = "text")]
 pub mod text;

@@ -116,13 +116,13 @@ impl Whisper {
         }
         let (device, most) = (mels.device(), decoding.max_length.min(self.positions()));
         let decoder = self.decoder(&self.encode(mels)?)?;
-        let (mut cache, mut steps) = (decoder.new_cache(), TextSteps::new(&decoder));
+        let (mut cache, mut steps) = (decoder.new_cache(), TextSteps::new());
         let mut ids = prompt.to_vec();
         while ids.len() < most {
             let new: Vec<i32> = ids[cache.len()..].iter().map(|id| *id as i32).collect();
             let count = new.len();
             let new = Tensor::from_vec(new, [1, count], &device)?;
-            let logits = steps.next_logits(&new, &mut cache)?;
+            let logits = steps.next_logits(&decoder, &new, &mut cache)?;
             let mut logits = cache.read(&logits)?;
             let first = decoding.begin_suppress_tokens.iter().flatten().filter(|_| ids.len() == prompt.len());
             for id in decoding.suppress_tokens.iter().flatten().chain(first) {

@@ -17,6 +17,11 @@ pub(super) struct Texts {
 }
 
 impl Texts {
+    /// Whether no step was noted, since the model's frequencies are those of any length.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// Forgets the tokens from position `len` on.
     #[track_caller]
     fn cut(&mut self, len: usize) -> Result<()> {

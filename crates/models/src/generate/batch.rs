@@ -34,7 +34,7 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
     }
     let mut cache = model.new_cache();
     cache.set_pads(pads.clone())?;
-    let (device, mut steps) = (model.device(), TextSteps::new(model));
+    let (device, mut steps) = (model.device(), TextSteps::new());
     let mut rows: Vec<Vec<u32>> = prompts
         .iter()
         .zip(&pads)
@@ -44,7 +44,7 @@ pub fn generate_batch<M: LanguageModel + ?Sized>(
     let mut finished = vec![false; prompts.len()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits = steps.next_logits(&ids, &mut cache)?;
+        let logits = steps.next_logits(model, &ids, &mut cache)?;
         let logits = cache.read(&logits)?;
         for (k, logits) in logits.chunks_exact(model.vocab_size()).enumerate() {
             // A finished row goes on with any token, which nothing reads.

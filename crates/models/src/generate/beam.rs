@@ -59,13 +59,13 @@ pub fn beam_search<M: LanguageModel + ?Sized>(
         return Err(Error::invalid("beam_search", "no beams: give at least one"));
     }
     let (device, vocabulary) = (model.device(), model.vocab_size());
-    let (mut cache, mut steps) = (model.new_cache(), TextSteps::new(model));
+    let (mut cache, mut steps) = (model.new_cache(), TextSteps::new());
     let mut beams = vec![Beam { tokens: Vec::new(), log_probability: 0.0, score: 0.0 }];
     let mut finished: Vec<Beam> = Vec::new();
     let mut rows: Vec<Vec<u32>> = vec![prompt.to_vec()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits = steps.next_logits(&ids, &mut cache)?;
+        let logits = steps.next_logits(model, &ids, &mut cache)?;
         let logits = cache.read(&logits)?;
         let mut next: Vec<(usize, u32, f64)> = Vec::new();
         for (k, logits) in logits.chunks_exact(vocabulary).enumerate() {

@@ -68,7 +68,7 @@ impl GenerationConfig {
     }
 
     /// The logits after the rule for them.
-    fn ruled<'a>(&self, logits: &'a [f32], prompt: &[u32], generated: &[u32]) -> Result<Cow<'a, [f32]>> {
+    pub(crate) fn ruled<'a>(&self, logits: &'a [f32], prompt: &[u32], generated: &[u32]) -> Result<Cow<'a, [f32]>> {
         LogitsRule::applied(self.logits_rule.as_ref(), logits, prompt, generated)
     }
 }
@@ -95,7 +95,8 @@ pub struct Token {
 
 /// The tokens after a prompt, one at a time. [`generate`] makes it.
 pub struct Generation<'a, M: LanguageModel + ?Sized> {
-    steps: TextSteps<'a, M>,
+    model: &'a M,
+    steps: TextSteps,
     cache: KvCache,
     sampler: Sampler,
     config: GenerationConfig,
@@ -136,7 +137,8 @@ pub fn generate_from<'a, M: LanguageModel + ?Sized>(
     check_tokens(OP, model, prompt, 1)?;
     let sampler = Sampler::new(&config.sampling)?;
     Ok(Generation {
-        steps: TextSteps::new(model),
+        model,
+        steps: TextSteps::new(),
         cache,
         sampler,
         config: config.clone(),
@@ -184,8 +186,8 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     fn advance(&mut self) -> Result<Tensor> {
         self.go_back();
         self.step = Some(self.cache.checkpoint(self.waiting.len()));
-        let ids = row(&self.waiting, &self.steps.model().device())?;
-        self.steps.next_logits(&ids, &mut self.cache)
+        let ids = row(&self.waiting, &self.model.device())?;
+        self.steps.next_logits(self.model, &ids, &mut self.cache)
     }
 
     /// The next token, as the iterator gives it, without blocking: for pages of a browser.
@@ -254,7 +256,7 @@ impl<M: LanguageModel + ?Sized> Iterator for Generation<'_, M> {
 
 /// Refuses fewer tokens than `least`, and tokens that the model does not know.
 #[track_caller]
-fn check_tokens<M: LanguageModel + ?Sized>(
+pub(crate) fn check_tokens<M: LanguageModel + ?Sized>(
     op: &'static str,
     model: &M,
     tokens: &[u32],

@@ -50,7 +50,7 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
         return Err(Error::invalid(OP, message));
     }
     let (mut cache, mut draft_cache) = (model.new_cache(), draft.new_cache());
-    let (mut checking, mut guessing) = (TextSteps::new(model), TextSteps::new(draft));
+    let (mut checking, mut guessing) = (TextSteps::new(), TextSteps::new());
     let mut sampler = Sampler::new(&config.sampling)?;
     let mut found = Speculation { tokens: Vec::new(), guessed: 0, accepted: 0 };
     let mut text = prompt.to_vec();
@@ -60,7 +60,7 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
         let before = text.len();
         for _ in 0..guesses {
             let ids = row(&text[draft_cache.len()..], &draft.device())?;
-            let logits = guessing.next_logits(&ids, &mut draft_cache)?;
+            let logits = guessing.next_logits(draft, &ids, &mut draft_cache)?;
             let logits = draft_cache.read(&logits)?;
             let logits = config.ruled(&logits, prompt, &text[prompt.len()..])?;
             text.push(argmax(&checked_scores(OP, &logits)?) as u32);
@@ -68,7 +68,7 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
         found.guessed += guesses;
         let guessed = text.split_off(before);
         let tokens = [&text[cache.len()..], &guessed].concat();
-        let logits = checking.all_logits(&row(&tokens, &model.device())?, &mut cache)?;
+        let logits = checking.all_logits(model, &row(&tokens, &model.device())?, &mut cache)?;
         let logits = cache.read(&logits)?;
         // The rows that predict the guesses and one more token are the last.
         for (k, row) in logits.chunks_exact(vocabulary).skip(tokens.len() - guesses - 1).enumerate() {

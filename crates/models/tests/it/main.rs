@@ -16,6 +16,7 @@ mod language;
 mod peft;
 mod products;
 mod real;
+mod serving;
 mod text;
 mod vision;
 

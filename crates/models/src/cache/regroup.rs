@@ -1,0 +1,121 @@
+//! A batch whose texts change: rows of several caches become the rows of one, each text ending at its last
+//! position.
+
+use tensor_core::{Error, Result, Tensor};
+
+use super::{KvCache, LayerCache, OP, Rows};
+
+/// Some rows of a cache.
+struct Part<'a> {
+    cache: &'a KvCache,
+    rows: &'a [usize],
+    /// The positions of the longest of these rows.
+    longest: usize,
+}
+
+impl<'a> Part<'a> {
+    fn new(cache: &'a KvCache, rows: &'a [usize]) -> Part<'a> {
+        let longest = rows.iter().map(|&row| cache.text_len(row)).max().unwrap_or(0);
+        Part { cache, rows, longest }
+    }
+
+    /// The number of rows of a table with this window that the texts of this part need.
+    fn needed(&self, window: Option<usize>) -> usize {
+        let rows = self.cache.rows.get(&window).copied().unwrap_or_default();
+        (rows.long + rows.tail).min(self.longest)
+    }
+
+    /// This part of the tables of a layer with a window, with zeros before its first row, `count` rows in all.
+    #[track_caller]
+    fn tables(&self, layer: usize, window: Option<usize>, count: usize) -> Result<(Tensor, Tensor)> {
+        let LayerCache { long, tail } = &self.cache.layers[layer];
+        let rows = self.cache.rows.get(&window).copied().unwrap_or_default();
+        let Some((long_k, long_v)) = long else {
+            return Err(Error::invalid(OP, "a cache joins others after its first step"));
+        };
+        let table = |long: &Tensor, tail: Option<&Tensor>| {
+            let mut tables = vec![long.narrow(2, 0, rows.long)?];
+            if let Some(tail) = tail.filter(|_| rows.tail > 0) {
+                tables.push(tail.narrow(2, 0, rows.tail)?);
+            }
+            let needed = self.needed(window);
+            let all = Tensor::concat(&tables, 2)?.narrow(2, rows.long + rows.tail - needed, needed)?;
+            self.chosen(&all)?.pad(&[(0, 0), (0, 0), (count - needed, 0), (0, 0)], 0.0)
+        };
+        let (tail_k, tail_v) = tail.as_ref().map(|(keys, values)| (keys, values)).unzip();
+        Ok((table(long_k, tail_k)?, table(long_v, tail_v)?))
+    }
+
+    /// The rows of this part of a tensor `[N, …]`.
+    #[track_caller]
+    fn chosen(&self, tensor: &Tensor) -> Result<Tensor> {
+        if self.rows.iter().copied().eq(0..tensor.dims()[0]) {
+            return Ok(tensor.clone());
+        }
+        let index: Vec<i32> = self.rows.iter().map(|&row| row as i32).collect();
+        tensor.index_select(0, &Tensor::from_vec(index, [self.rows.len()], &tensor.device())?)
+    }
+}
+
+impl KvCache {
+    /// The number of positions of a row without its padding.
+    pub(crate) fn text_len(&self, row: usize) -> usize {
+        self.len - self.pads.get(row).copied().unwrap_or(0)
+    }
+
+    /// Whether rows of this cache can join those of others. The keys of texts whose frequencies change with
+    /// their length are computed for a batch at once.
+    pub(crate) fn can_join(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// A cache with these rows of caches of one model, in this order. A shorter text gets padding before it,
+    /// and padding before the longest text is dropped.
+    ///
+    /// # Errors
+    /// Caches of different layers or without positions, a row that a cache does not have.
+    #[track_caller]
+    pub(crate) fn regrouped(parts: &[(&KvCache, &[usize])]) -> Result<KvCache> {
+        let Some((first, _)) = parts.first() else { return Err(Error::invalid(OP, "no caches to join")) };
+        for (cache, rows) in parts {
+            let batch = cache.batch().unwrap_or(0);
+            if cache.windows != first.windows || cache.states.len() != first.states.len() {
+                return Err(Error::invalid(OP, "caches of different layers cannot join"));
+            }
+            if let Some(row) = rows.iter().find(|row| **row >= batch) {
+                return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
+            }
+        }
+        let parts: Vec<Part<'_>> = parts.iter().map(|(cache, rows)| Part::new(cache, rows)).collect();
+        let mut joined = KvCache::new(first.windows.clone());
+        joined.len = parts.iter().map(|part| part.longest).max().unwrap_or(0);
+        let pads: Vec<usize> = parts
+            .iter()
+            .flat_map(|part| part.rows.iter().map(|&row| joined.len - part.cache.text_len(row)))
+            .collect();
+        joined.pads = if pads.iter().all(|&pad| pad == 0) { Vec::new() } else { pads };
+        for window in first.rows.keys() {
+            let count = parts.iter().map(|part| part.needed(*window)).max().unwrap_or(0);
+            let all = Rows { start: joined.len - count, long: count, ..Rows::default() };
+            joined.rows.insert(*window, all.merged(*window, joined.len));
+            let next = joined.rows[window];
+            for (layer, _) in first.windows.iter().enumerate().filter(|(_, of)| *of == window) {
+                let tables = parts.iter().map(|part| part.tables(layer, *window, count));
+                let (keys, values): (Vec<Tensor>, Vec<Tensor>) =
+                    tables.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+                let layer = &mut joined.layers[layer];
+                layer.long = Some((Tensor::concat(&keys, 0)?, Tensor::concat(&values, 0)?));
+                layer.store(next.start - all.start, &next)?;
+            }
+        }
+        for layer in 0..first.states.len() {
+            let mut states = Vec::new();
+            for k in 0..first.states[layer].len() {
+                let of_parts = parts.iter().map(|part| part.chosen(&part.cache.states[layer][k]));
+                states.push(Tensor::concat(&of_parts.collect::<Result<Vec<_>>>()?, 0)?);
+            }
+            joined.states.push(states);
+        }
+        Ok(joined)
+    }
+}

@@ -1,0 +1,482 @@
+//! Many texts at the same time from one model: continuous batching.
+//!
+//! An [`Engine`] owns a model and takes requests at any time. Each [`Engine::step`] reads a part of one new
+//! prompt, if one waits, and computes the next token of all running texts as one batch. A text joins the
+//! batch when its prompt is read, and leaves it when it ends, without waiting for the others.
+//!
+//! ```
+//! use models::{Llama, LlamaConfig, WeightSource, serving::{Engine, EngineConfig, Event, Request}};
+//! use tensor_core::Generator;
+//! # fn main() -> tensor_core::Result<()> {
+//! # let config = LlamaConfig { vocab_size: 50, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2,
+//! #     num_attention_heads: 4, ..Default::default() };
+//! # let device = backend_cpu::cpu();
+//! let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+//! let mut engine = Engine::new(Box::new(model), EngineConfig::default())?;
+//! let first = engine.add(Request::new(vec![1, 2, 3], 5))?;
+//! engine.add(Request::new(vec![4, 5], 2))?;
+//! let mut text = Vec::new();
+//! while !engine.is_idle() {
+//!     for (request, event) in engine.step() {
+//!         match event {
+//!             Event::Token { token, .. } if request == first => text.push(token.id),
+//!             Event::Failed(error) => return Err(error),
+//!             Event::Token { .. } | Event::Finished(_) => {}
+//!         }
+//!     }
+//! }
+//! assert_eq!(text.len(), 5);
+//! # Ok(()) }
+//! ```
+//!
+//! The beginnings of texts are kept: a prompt that begins with the tokens of an earlier text, as the next
+//! message of a conversation does, is read from there on ([`EngineConfig::kept_tokens`]).
+//!
+//! Products of several rows add in another order than those of one, so that the logits of a text differ in
+//! their last digits with the number of texts beside it. With [`EngineConfig::max_sequences`] of 1 and
+//! `kept_tokens` of 0 each text is that of [`generate`](crate::generate::generate) to the bit.
+
+mod kept;
+
+use std::collections::VecDeque;
+
+use tensor_core::{Error, Result};
+
+use self::kept::Kept;
+use crate::{
+    KvCache, LanguageModel,
+    generate::{
+        GenerationConfig, Sampler, TextSteps, Token, check_tokens, checked_scores, log_sum_exp, table,
+    },
+};
+
+const OP: &str = "Engine";
+
+/// A model that an engine can own.
+pub type OwnedModel = Box<dyn LanguageModel + Send + Sync>;
+
+/// Settings of an [`Engine`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The greatest number of texts in a batch; 16 by default.
+    pub max_sequences: usize,
+    /// The number of tokens of a prompt that are read in one step while other texts are written; 64 by
+    /// default. More tokens make a prompt faster and the pauses of the others longer.
+    pub prompt_chunk: usize,
+    /// The greatest number of positions, prompts and new tokens together, for which all running texts may
+    /// need a cache; later requests wait. 131,072 by default.
+    pub max_positions: usize,
+    /// The number of tokens of earlier texts whose keys and values are kept for prompts that begin with the
+    /// same tokens; 16,384 by default, and 0 keeps none.
+    pub kept_tokens: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig { max_sequences: 16, prompt_chunk: 64, max_positions: 131_072, kept_tokens: 16_384 }
+    }
+}
+
+/// A text that is wanted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The tokens before the new ones.
+    pub prompt: Vec<u32>,
+    /// How many tokens follow, and how they are chosen.
+    pub config: GenerationConfig,
+    /// The number of most likely tokens that come with each chosen one.
+    pub top_tokens: usize,
+}
+
+impl Request {
+    /// A request for at most `max_new_tokens` of the most likely tokens.
+    pub fn new(prompt: Vec<u32>, max_new_tokens: usize) -> Request {
+        let config = GenerationConfig { max_new_tokens, ..Default::default() };
+        Request { prompt, config, top_tokens: 0 }
+    }
+}
+
+/// The number of a request, by which its events are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u64);
+
+/// News of a request.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A new token.
+    Token {
+        /// The chosen token.
+        token: Token,
+        /// The most likely tokens at this place, the most likely one first, as many as were asked for.
+        top: Vec<Token>,
+    },
+    /// The text has ended. It is the request's last event.
+    Finished(FinishReason),
+    /// The request failed. It is the request's last event.
+    Failed(Error),
+}
+
+/// The reason why a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// One of the request's stop tokens was chosen.
+    Stop,
+    /// The text has as many new tokens as the request allows.
+    Length,
+}
+
+/// Counts of an engine since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounts {
+    /// Tokens of prompts that were read.
+    pub read: usize,
+    /// Tokens of prompts whose keys and values were kept from earlier texts.
+    pub reused: usize,
+    /// New tokens.
+    pub written: usize,
+    /// Steps of the batch, each of which gave a token to every text in it.
+    pub batches: usize,
+}
+
+/// A text that is read or written.
+struct Sequence {
+    id: RequestId,
+    request: Request,
+    sampler: Sampler,
+    generated: Vec<u32>,
+}
+
+/// The place of a text in the batch.
+struct Writing {
+    sequence: Sequence,
+    /// Its row of the cache of the batch; none if it has one of its own yet.
+    place: Place,
+}
+
+/// Where the keys and values of a text are.
+enum Place {
+    Row(usize),
+    Own(Box<KvCache>),
+}
+
+/// Computes many texts at the same time by one model. See the [module](self).
+pub struct Engine {
+    model: OwnedModel,
+    config: EngineConfig,
+    steps: TextSteps,
+    requests: u64,
+    waiting: VecDeque<Sequence>,
+    /// The text whose prompt is read, with what is read of it.
+    reading: Option<(Sequence, KvCache)>,
+    writing: Vec<Writing>,
+    /// The keys and values of the batch.
+    cache: KvCache,
+    kept: Kept,
+    counts: EngineCounts,
+}
+
+impl Engine {
+    /// An engine without requests.
+    ///
+    /// # Errors
+    /// No sequences, or no tokens in a part of a prompt.
+    #[track_caller]
+    pub fn new(model: OwnedModel, config: EngineConfig) -> Result<Engine> {
+        if config.max_sequences == 0 || config.prompt_chunk == 0 {
+            let message = format!(
+                "{} sequences, parts of {} tokens: give at least one of each",
+                config.max_sequences, config.prompt_chunk
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        Ok(Engine {
+            cache: model.new_cache(),
+            model,
+            kept: Kept::new(config.kept_tokens),
+            config,
+            steps: TextSteps::new(),
+            requests: 0,
+            waiting: VecDeque::new(),
+            reading: None,
+            writing: Vec::new(),
+            counts: EngineCounts::default(),
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &(dyn LanguageModel + Send + Sync) {
+        &*self.model
+    }
+
+    /// Takes a request, which begins when there is room for it.
+    ///
+    /// # Errors
+    /// An empty prompt, a token that the model does not know, settings that [`Sampler::new`] refuses, and a
+    /// text that needs more positions than [`EngineConfig::max_positions`].
+    #[track_caller]
+    pub fn add(&mut self, request: Request) -> Result<RequestId> {
+        check_tokens(OP, &*self.model, &request.prompt, 1)?;
+        let sampler = Sampler::new(&request.config.sampling)?;
+        let id = RequestId(self.requests);
+        let sequence = Sequence { id, request, sampler, generated: Vec::new() };
+        if sequence.longest() > self.config.max_positions {
+            let message = format!(
+                "{} tokens and {} new ones, of at most {} positions: shorten the prompt or ask for less",
+                sequence.request.prompt.len(),
+                sequence.request.config.max_new_tokens,
+                self.config.max_positions
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        self.requests += 1;
+        self.waiting.push_back(sequence);
+        Ok(id)
+    }
+
+    /// Ends a request, which has no more events. One that has ended already is ignored.
+    pub fn cancel(&mut self, id: RequestId) {
+        self.waiting.retain(|sequence| sequence.id != id);
+        self.writing.retain(|writing| writing.sequence.id != id);
+        self.reading.take_if(|(sequence, _)| sequence.id == id);
+    }
+
+    /// Whether no request is open.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.reading.is_none() && self.writing.is_empty()
+    }
+
+    /// The number of requests that have not begun.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The number of texts that are read or written.
+    pub fn running(&self) -> usize {
+        self.writing.len() + usize::from(self.reading.is_some())
+    }
+
+    /// The counts since the engine was made.
+    pub fn counts(&self) -> EngineCounts {
+        self.counts
+    }
+
+    /// Reads a part of a prompt, and computes the next token of each running text. A request that fails is
+    /// an event; the others go on, unless the model itself failed, which ends all running ones.
+    pub fn step(&mut self) -> Vec<(RequestId, Event)> {
+        let mut events = Vec::new();
+        if self.reading.is_none() {
+            self.begin(&mut events);
+        }
+        self.read(&mut events);
+        self.write(&mut events);
+        events
+    }
+
+    /// Begins to read the prompt of the first waiting request, if there is room for it.
+    fn begin(&mut self, events: &mut Vec<(RequestId, Event)>) {
+        let Some(next) = self.waiting.front() else { return };
+        let running = self.writing.iter().map(|writing| writing.sequence.longest());
+        let longest = running.chain([next.longest()]).max().unwrap_or(0);
+        let count = self.writing.len() + 1;
+        let can_join = self.writing.is_empty() || self.cache_of_running().can_join();
+        if count > self.config.max_sequences || count * longest > self.config.max_positions || !can_join {
+            return;
+        }
+        let Some(sequence) = self.waiting.pop_front() else { return };
+        if sequence.request.config.max_new_tokens == 0 {
+            events.push((sequence.id, Event::Finished(FinishReason::Length)));
+            return;
+        }
+        let cache = self.kept.beginning_of(&sequence.request.prompt);
+        self.counts.reused += cache.as_ref().map_or(0, KvCache::len);
+        self.reading = Some((sequence, cache.unwrap_or_else(|| self.model.new_cache())));
+    }
+
+    /// The cache of some running text.
+    fn cache_of_running(&self) -> &KvCache {
+        let own = self.writing.iter().find_map(|writing| match &writing.place {
+            Place::Own(cache) => Some(&**cache),
+            Place::Row(_) => None,
+        });
+        own.unwrap_or(&self.cache)
+    }
+
+    /// Reads a part of the prompt that is read; its text is written from the next token on.
+    fn read(&mut self, events: &mut Vec<(RequestId, Event)>) {
+        let Some((mut sequence, mut cache)) = self.reading.take() else { return };
+        let left = &sequence.request.prompt[cache.len()..];
+        let part =
+            if self.writing.is_empty() { left.len() } else { left.len().min(self.config.prompt_chunk) };
+        let is_last = part == left.len();
+        let logits = match self.next_logits(&[&left[..part]], &mut cache) {
+            Ok(logits) => logits,
+            Err(error) => return events.push((sequence.id, Event::Failed(error))),
+        };
+        self.counts.read += part;
+        if !is_last {
+            self.reading = Some((sequence, cache));
+            return;
+        }
+        self.kept.keep(&sequence.request.prompt, &cache);
+        let ends = sequence.take(&logits, events);
+        self.counts.written += sequence.generated.len();
+        if !ends {
+            self.writing.push(Writing { sequence, place: Place::Own(Box::new(cache)) });
+        }
+    }
+
+    /// Computes the next token of each text that is written.
+    fn write(&mut self, events: &mut Vec<(RequestId, Event)>) {
+        if self.writing.is_empty() {
+            // The last text has left: its keys and values are not needed.
+            self.cache = self.model.new_cache();
+            return;
+        }
+        let logits = self.gather().and_then(|()| {
+            let rows: Vec<&[u32]> = self.writing.iter().map(|writing| writing.sequence.last()).collect();
+            let mut cache = std::mem::replace(&mut self.cache, KvCache::new(Vec::new()));
+            let logits = next_logits(&*self.model, &mut self.steps, &rows, &mut cache);
+            self.cache = cache;
+            logits
+        });
+        let logits = match logits {
+            Ok(logits) => logits,
+            Err(error) => {
+                let all = self.writing.drain(..);
+                events.extend(all.map(|writing| (writing.sequence.id, Event::Failed(error.clone()))));
+                self.cache = self.model.new_cache();
+                return;
+            }
+        };
+        self.counts.batches += 1;
+        let before = events.len();
+        let (kept, cache) = (&mut self.kept, &self.cache);
+        let mut rows = logits.chunks_exact(self.model.vocab_size());
+        self.writing.retain_mut(|writing| {
+            let logits = rows.next().unwrap_or_default();
+            let text_before = writing.sequence.text();
+            let ends = writing.sequence.take(logits, events);
+            if let (true, Place::Row(row)) = (ends, &writing.place) {
+                kept.keep_row(&text_before, cache, *row);
+            }
+            !ends
+        });
+        let tokens = events[before..].iter().filter(|(_, event)| matches!(event, Event::Token { .. }));
+        self.counts.written += tokens.count();
+    }
+
+    /// Makes the cache of the batch have a row for each text that is written, in their order.
+    fn gather(&mut self) -> Result<()> {
+        let batch = self.cache.batch().unwrap_or(0);
+        let in_order = self.writing.iter().enumerate().all(|(at, writing)| match writing.place {
+            Place::Row(row) => row == at,
+            Place::Own(_) => false,
+        });
+        if in_order && batch == self.writing.len() {
+            return Ok(());
+        }
+        let only_row = [0];
+        let mut rows: Vec<usize> = Vec::new();
+        let mut own: Vec<&KvCache> = Vec::new();
+        // Texts with a cache of their own came after those with a row.
+        for writing in &self.writing {
+            match &writing.place {
+                Place::Row(row) => rows.push(*row),
+                Place::Own(cache) => own.push(cache),
+            }
+        }
+        if let ([cache], true) = (&own[..], rows.is_empty()) {
+            self.cache = (*cache).clone();
+        } else {
+            let old = (!rows.is_empty()).then_some((&self.cache, &rows[..]));
+            let parts: Vec<(&KvCache, &[usize])> =
+                old.into_iter().chain(own.into_iter().map(|cache| (cache, &only_row[..]))).collect();
+            self.cache = KvCache::regrouped(&parts)?;
+        }
+        for (at, writing) in self.writing.iter_mut().enumerate() {
+            writing.place = Place::Row(at);
+        }
+        Ok(())
+    }
+
+    fn next_logits(&mut self, rows: &[&[u32]], cache: &mut KvCache) -> Result<Vec<f32>> {
+        next_logits(&*self.model, &mut self.steps, rows, cache)
+    }
+}
+
+/// The logits of the tokens after rows of the same length, which join the cache.
+fn next_logits(
+    model: &(dyn LanguageModel + Send + Sync),
+    steps: &mut TextSteps,
+    rows: &[&[u32]],
+    cache: &mut KvCache,
+) -> Result<Vec<f32>> {
+    let ids = table(rows, &model.device())?;
+    let logits = steps.next_logits(model, &ids, cache)?;
+    cache.read(&logits)
+}
+
+impl Sequence {
+    /// The number of positions of the whole text at most.
+    fn longest(&self) -> usize {
+        self.request.prompt.len() + self.request.config.max_new_tokens
+    }
+
+    /// The last token, as a row of a batch.
+    fn last(&self) -> &[u32] {
+        let text = if self.generated.is_empty() { &self.request.prompt } else { &self.generated };
+        &text[text.len() - 1..]
+    }
+
+    /// The tokens so far.
+    fn text(&self) -> Vec<u32> {
+        [&self.request.prompt[..], &self.generated].concat()
+    }
+
+    /// Chooses the next token by its logits. Returns whether the text has ended.
+    fn take(&mut self, logits: &[f32], events: &mut Vec<(RequestId, Event)>) -> bool {
+        let chosen = self.chosen(logits);
+        let config = &self.request.config;
+        let event = match chosen {
+            Ok((token, top)) if !config.stop_tokens.contains(&token.id) => {
+                self.generated.push(token.id);
+                events.push((self.id, Event::Token { token, top }));
+                if self.generated.len() < config.max_new_tokens {
+                    return false;
+                }
+                Event::Finished(FinishReason::Length)
+            }
+            Ok(_) => Event::Finished(FinishReason::Stop),
+            Err(error) => Event::Failed(error),
+        };
+        events.push((self.id, event));
+        true
+    }
+
+    /// The next token, and the most likely ones.
+    fn chosen(&mut self, logits: &[f32]) -> Result<(Token, Vec<Token>)> {
+        let Request { prompt, config, top_tokens } = &self.request;
+        let logits = config.ruled(logits, prompt, &self.generated)?;
+        let (id, log_probability) = self.sampler.next(&logits, prompt, &self.generated)?;
+        Ok((Token { id, log_probability }, most_likely(&logits, *top_tokens)?))
+    }
+}
+
+/// The most likely tokens, the most likely one first.
+fn most_likely(logits: &[f32], count: usize) -> Result<Vec<Token>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let scores = checked_scores(OP, logits)?;
+    let normalizer = log_sum_exp(&scores);
+    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+    let falling = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
+    let count = count.min(order.len());
+    if count < order.len() {
+        order.select_nth_unstable_by(count, falling);
+        order.truncate(count);
+    }
+    order.sort_unstable_by(falling);
+    let of = |id: u32| Token { id, log_probability: scores[id as usize] - normalizer };
+    Ok(order.into_iter().map(of).collect())
+}

@@ -1,0 +1,237 @@
+//! An engine with many texts gives each the tokens that it gets alone.
+
+use std::collections::BTreeMap;
+
+use models::{
+    LanguageModel,
+    generate::{GenerationConfig, LogitsRule, SamplingConfig, Token, generate},
+    load_language_model,
+    serving::{Engine, EngineConfig, Event, FinishReason, OwnedModel, Request, RequestId},
+};
+use tensor_core::{Device, Error};
+
+use crate::{devices, fixture::Fixture};
+
+fn model(name: &str, device: &Device) -> OwnedModel {
+    load_language_model(Fixture::open(name).folder(), device).unwrap()
+}
+
+fn engine(name: &str, device: &Device, config: EngineConfig) -> Engine {
+    Engine::new(model(name, device), config).unwrap()
+}
+
+fn alone(model: &dyn LanguageModel, request: &Request) -> Vec<Token> {
+    generate(model, &request.prompt, &request.config).unwrap().map(Result::unwrap).collect()
+}
+
+fn ids(tokens: &[Token]) -> Vec<u32> {
+    tokens.iter().map(|token| token.id).collect()
+}
+
+/// The events of each request, up to the last.
+#[derive(Default)]
+struct Texts(BTreeMap<RequestId, (Vec<Token>, Option<Result<FinishReason, Error>>)>);
+
+impl Texts {
+    fn step(&mut self, engine: &mut Engine) {
+        for (id, event) in engine.step() {
+            let (tokens, end) = self.0.entry(id).or_default();
+            assert!(end.is_none(), "an event after the last");
+            match event {
+                Event::Token { token, .. } => tokens.push(token),
+                Event::Finished(reason) => *end = Some(Ok(reason)),
+                Event::Failed(error) => *end = Some(Err(error)),
+            }
+        }
+    }
+
+    fn run(&mut self, engine: &mut Engine) {
+        while !engine.is_idle() {
+            self.step(engine);
+        }
+    }
+
+    fn of(&self, id: RequestId) -> &[Token] {
+        &self.0[&id].0
+    }
+}
+
+/// Prompts of different lengths, each with a number of new tokens.
+fn requests() -> Vec<Request> {
+    [(5, 12), (1, 3), (9, 6), (3, 20), (14, 1), (2, 9), (7, 7)]
+        .iter()
+        .enumerate()
+        .map(|(k, &(length, count))| {
+            Request::new((0..length).map(|at| (k * 5 + at * 7) as u32 % 30).collect(), count)
+        })
+        .collect()
+}
+
+#[test]
+fn texts_that_join_and_leave_get_their_own_tokens() {
+    for device in devices() {
+        let names: &[&str] = match device.name() {
+            // Windows, soft caps, states in place of tables, learned positions, and frequencies that depend on
+            // the length, whose texts run one after the other.
+            "cpu" => &["llama", "gemma2", "gemma3", "mistral", "gpt2", "mamba", "rwkv7", "phi3_longrope"],
+            _ => &["llama", "rwkv7"],
+        };
+        for name in names {
+            let lone = model(name, &device);
+            // Parts of a prompt are shorter than some prompts, and there are more texts than rows.
+            let config = EngineConfig { max_sequences: 4, prompt_chunk: 4, ..Default::default() };
+            let mut engine = engine(name, &device, config);
+            let (mut texts, mut added) = (Texts::default(), Vec::new());
+            for request in requests() {
+                added.push((engine.add(request.clone()).unwrap(), request));
+                texts.step(&mut engine);
+                texts.step(&mut engine);
+            }
+            texts.run(&mut engine);
+            for (id, request) in added {
+                let what = format!("{name} on {device}: {:?}", request.prompt);
+                assert_eq!(ids(texts.of(id)), ids(&alone(&*lone, &request)), "{what}");
+                assert!(matches!(texts.0[&id].1, Some(Ok(FinishReason::Length))), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_text_at_a_time_is_that_of_generate_to_the_bit() {
+    let device = backend_cpu::cpu();
+    let lone = model("llama", &device);
+    let config = EngineConfig { max_sequences: 1, kept_tokens: 0, ..Default::default() };
+    let mut engine = engine("llama", &device, config);
+    let mut texts = Texts::default();
+    let sampling = SamplingConfig { temperature: 0.8, top_k: 9, seed: 4, ..Default::default() };
+    let all: Vec<_> = requests()
+        .into_iter()
+        .map(|mut request| {
+            request.config.sampling = sampling.clone();
+            (engine.add(request.clone()).unwrap(), request)
+        })
+        .collect();
+    texts.run(&mut engine);
+    for (id, request) in all {
+        assert_eq!(texts.of(id), alone(&*lone, &request));
+    }
+}
+
+#[test]
+fn beginnings_of_earlier_texts_are_not_read_again() {
+    for device in devices() {
+        // The states of mamba cannot go back to a shorter beginning.
+        for (name, is_reused) in [("llama", true), ("gemma3", false), ("mamba", false)] {
+            let lone = model(name, &device);
+            let mut engine = engine(name, &device, EngineConfig::default());
+            let first = Request::new((0..20).collect(), 6);
+            let id = engine.add(first.clone()).unwrap();
+            let mut texts = Texts::default();
+            texts.run(&mut engine);
+            // The next message of a conversation, and another one after the same beginning.
+            let answer = ids(texts.of(id));
+            let next = [&first.prompt[..], &answer, &[7, 8, 9]].concat();
+            let other = [&first.prompt[..18], &[1, 1]].concat();
+            let requests = [Request::new(next, 5), Request::new(other, 5)];
+            let all = requests.map(|request| (engine.add(request.clone()).unwrap(), request));
+            texts.run(&mut engine);
+            let what = format!("{name} on {device}");
+            for (id, request) in all {
+                assert_eq!(ids(texts.of(id)), ids(&alone(&*lone, &request)), "{what}");
+            }
+            // The last token of the answer had not joined the cache.
+            let expected = 20 + 5 + 18;
+            let reused = engine.counts().reused;
+            assert!(if is_reused { reused == expected } else { reused <= expected }, "{what}: {reused}");
+            assert_eq!(engine.counts().read + reused, 20 + 29 + 20, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_request_that_ends_early_leaves_the_others_as_they_are() {
+    let device = backend_cpu::cpu();
+    let lone = model("llama", &device);
+    let mut engine = engine("llama", &device, EngineConfig::default());
+    let steady = Request::new(vec![3, 17, 8, 25, 4], 20);
+    let tokens = alone(&*lone, &steady);
+    let mut stopped = steady.clone();
+    stopped.config.stop_tokens = vec![tokens[3].id];
+    let before = tokens.iter().position(|token| token.id == tokens[3].id).unwrap();
+    let mut failing = Request::new(vec![9, 2], 20);
+    failing.config.logits_rule = Some(LogitsRule::new(|tokens, _| match tokens.len() {
+        5.. => Err(Error::invalid("rule", "no token may follow")),
+        _ => Ok(()),
+    }));
+    let mut texts = Texts::default();
+    let [cancelled, stopped, failing, steady_id, waiting] =
+        [Request::new(vec![5, 6], 100), stopped, failing, steady.clone(), Request::new(vec![1], 5)]
+            .map(|request| engine.add(request).unwrap());
+    assert_eq!((engine.waiting(), engine.running()), (5, 0));
+    engine.cancel(waiting);
+    for _ in 0..6 {
+        texts.step(&mut engine);
+    }
+    engine.cancel(cancelled);
+    texts.run(&mut engine);
+    engine.cancel(steady_id);
+    assert_eq!(texts.of(stopped).len(), before);
+    assert!(matches!(texts.0[&stopped].1, Some(Ok(FinishReason::Stop))));
+    assert_eq!(texts.of(failing).len(), 3);
+    let error = texts.0[&failing].1.clone().unwrap().unwrap_err().to_string();
+    assert!(error.contains("no token may follow"), "{error}");
+    assert_eq!(ids(texts.of(steady_id)), ids(&tokens));
+    assert!(texts.of(cancelled).len() < 20 && texts.0[&cancelled].1.is_none());
+    assert!(!texts.0.contains_key(&waiting));
+}
+
+#[test]
+fn the_most_likely_tokens_come_with_each() {
+    let mut engine = engine("llama", &backend_cpu::cpu(), EngineConfig::default());
+    engine.add(Request { top_tokens: 3, ..Request::new(vec![3, 17], 4) }).unwrap();
+    let mut count = 0;
+    while !engine.is_idle() {
+        for (_, event) in engine.step() {
+            let Event::Token { token, top } = event else { continue };
+            assert_eq!(top[0], token, "the most likely token was chosen");
+            assert_eq!(top.len(), 3);
+            assert!(top.is_sorted_by(|a, b| a.log_probability >= b.log_probability));
+            count += 1;
+        }
+    }
+    assert_eq!(count, 4);
+}
+
+#[test]
+fn requests_that_cannot_run_are_refused() {
+    let device = backend_cpu::cpu();
+    let config = EngineConfig { max_positions: 20, ..Default::default() };
+    let mut engine = engine("llama", &device, config);
+    let hot = SamplingConfig { temperature: -1.0, ..Default::default() };
+    let hot = GenerationConfig { sampling: hot, ..Default::default() };
+    for (request, message) in [
+        (Request::new(vec![], 1), "0 tokens: give at least 1"),
+        (Request::new(vec![1, 4_000_000], 1), "token 4000000 at position 1"),
+        (Request::new(vec![1; 15], 6), "15 tokens and 6 new ones, of at most 20 positions"),
+        (Request { config: hot, ..Request::new(vec![1], 1) }, "a temperature of -1"),
+    ] {
+        let error = engine.add(request).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    assert!(engine.is_idle() && engine.step().is_empty());
+    // Texts that do not fit at the same time run one after the other; no new tokens are no work.
+    let all = [(10, 9), (10, 9), (3, 0)]
+        .map(|(length, count)| engine.add(Request::new((0..length).collect(), count)).unwrap());
+    let mut texts = Texts::default();
+    let mut most = 0;
+    while !engine.is_idle() {
+        texts.step(&mut engine);
+        most = most.max(engine.running());
+    }
+    assert_eq!(all.map(|id| texts.of(id).len()), [9, 9, 0]);
+    assert_eq!(most, 1);
+    let none = EngineConfig { max_sequences: 0, ..Default::default() };
+    let error = Engine::new(model("llama", &device), none).err().unwrap().to_string();
+    assert!(error.contains("0 sequences"), "{error}");
+}
