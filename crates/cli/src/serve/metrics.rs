@@ -96,7 +96,7 @@ impl Metrics {
     pub(super) fn text(&self, in_flight: &[(&str, usize)]) -> String {
         let counts = self.counts();
         let mut text = String::new();
-        let mut head = |text: &mut String, name: &str, kind: &str, help: &str| {
+        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         };
         head(&mut text, "taper_requests_total", "counter", "Answers by path and status.");
