@@ -65,8 +65,8 @@ fn listed(values: &[ValueInfo]) -> String {
 fn shape(info: &ValueInfo, given: Option<&str>, source: &str) -> Outcome<Vec<usize>> {
     let name = &info.name;
     if let Some(text) = given {
-        let sizes = text.split(['x', ',']).filter(|size| !size.is_empty()).map(str::parse).collect();
-        return sizes.map_err(|_| {
+        let sizes = text.split(['x', ',']).filter(|size| !size.is_empty()).map(str::parse);
+        return sizes.collect::<Result<Vec<usize>, _>>().map_err(|_| {
             format!("--input {name}={source}:{text}: this is no shape; give one such as 1x3x224x224").into()
         });
     }

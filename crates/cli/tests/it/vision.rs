@@ -40,11 +40,11 @@ fn classify_prints_the_best_classes() -> Outcome {
     };
     let model = TimmVit::new(&config, &Generator::seed(1, &device))?;
     save_safetensors(path("model.safetensors"), &model.state_dict())?;
-    let json = r#"{"architecture": "vit_tiny_patch16_224",
+    let config_json = r#"{"architecture": "vit_tiny_patch16_224",
         "model_args": {"img_size": 32, "embed_dim": 24, "depth": 1, "num_heads": 3},
         "pretrained_cfg": {"input_size": [3, 32, 32], "crop_pct": 0.9, "interpolation": "bicubic"},
         "label_names": ["ant", "bee", "cat", "dog", "eel", "fox"]}"#;
-    fs::write(path("config.json"), json).unwrap();
+    fs::write(path("config.json"), config_json).unwrap();
     write_picture(Path::new(&path("stripes.png")));
     let model = folder.path().display().to_string();
     let text = printed(&["classify", &model, &path("stripes.png")]);
@@ -102,10 +102,10 @@ fn detect_draws_the_boxes_of_detr() -> Outcome {
     };
     let model = Detr::new(&config, &Generator::seed(2, &device))?;
     save_safetensors(path("model.safetensors"), &model.state_dict())?;
-    let json = r#"{"backbone": "resnet18", "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2,
+    let config_json = r#"{"backbone": "resnet18", "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2,
         "encoder_ffn_dim": 16, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 16,
         "num_queries": 4, "id2label": {"0": "cat", "1": "traffic light"}}"#;
-    fs::write(path("config.json"), json).unwrap();
+    fs::write(path("config.json"), config_json).unwrap();
     write_picture(Path::new(&path("stripes.png")));
     let model = folder.path().display().to_string();
     let arguments = [
