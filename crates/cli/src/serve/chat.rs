@@ -160,7 +160,7 @@ struct Text {
     finish: Option<&'static str>,
 }
 
-/// What a piece adds to a text.
+/// The addition of a piece to a text.
 struct Added {
     content: String,
     calls: Vec<Call>,

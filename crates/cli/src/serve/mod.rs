@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// The port; 0 takes a free one
     #[arg(long, default_value_t = 8080)]
     port: u16,
-    /// A key that requests must have; the variable TAPER_API_KEY has it too, and no other user can see it there
+    /// A key that requests must have; the variable TAPER_API_KEY keeps it out of the list of processes
     #[arg(long)]
     api_key: Option<String>,
     /// The greatest number of tokens of a prompt and its answer together
@@ -72,7 +72,7 @@ pub(crate) struct Options {
     timeout: u64,
 }
 
-/// What a request may take.
+/// The limits of a request.
 struct Limits {
     max_tokens: usize,
     max_queue: usize,
@@ -90,7 +90,7 @@ struct Server {
     next: AtomicU64,
 }
 
-/// The fields by which answers are told apart.
+/// The fields that identify an answer.
 struct Identity {
     prefix: &'static str,
     number: u64,

@@ -28,7 +28,7 @@ pub(super) struct Job {
     pub(super) top_tokens: usize,
 }
 
-/// What happens to a text.
+/// News of a text.
 pub(super) enum Update {
     Token {
         token: Token,

@@ -24,11 +24,7 @@ impl Spelling {
                 let known: Vec<Spelling> = all.get_decoders().iter().filter_map(Spelling::of).collect();
                 known.iter().find(|spelling| **spelling != Spelling::Plain).or(known.first()).copied()
             }
-            DecoderWrapper::BPE(_)
-            | DecoderWrapper::WordPiece(_)
-            | DecoderWrapper::CTC(_)
-            | DecoderWrapper::Replace(_)
-            | DecoderWrapper::Strip(_) => None,
+            _ => None,
         }
     }
 
