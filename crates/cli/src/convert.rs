@@ -20,10 +20,10 @@ use crate::{
 
 /// Converts weights to another format, and rounds them if asked.
 ///
-/// Reads safetensors in one file or in shards, GGUF, PyTorch's .pt, .pth and .bin, NumPy's .npz and .npy, and
-/// folders with any of these. Writes the format that the ending of OUT names; without an ending it is a folder
-/// with safetensors, which also gets the configuration and the tokenizer of a folder. OUT is renamed from a
-/// temporary file when it is complete.
+/// Reads safetensors in one file or in shards, GGUF, PyTorch's .pt, .pth and .bin, NumPy's .npz and .npy,
+/// and folders with any of these. Writes the format that the ending of OUT names; without an ending it is a
+/// folder with safetensors, which also gets the configuration and the tokenizer of a folder. OUT is renamed
+/// from a temporary file when it is complete.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// The new file or folder
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// A format of blocks for the matrices whose rows fit: q4_k, q8_0, … (GGUF's), int4, uint4, int8, uint8, nf4
+    /// Blocks for the matrices whose rows fit: GGUF's (q4_k, q8_0, …), int4, uint4, int8, uint8 or nf4
     #[arg(long, value_name = "FORMAT")]
     quantize: Option<String>,
     /// The numbers that share a scale in int4, uint4, int8 and uint8
@@ -83,14 +83,21 @@ struct Rounding<'a> {
     format: WeightFormat,
     exclude: &'a [String],
     rounded: usize,
-    kept: usize,
+    /// Matrices whose rows are neither whole blocks of the format nor of Q8_0.
+    unfit: usize,
+    /// Tensors that were in blocks before.
+    in_blocks: usize,
 }
 
 impl Rounding<'_> {
-    /// A matrix of floats in blocks, if its rows fit; any other tensor as it is. Rows that are no whole blocks
-    /// of the format may be whole blocks of Q8_0.
+    /// A matrix of floats in blocks, if its rows fit; any other tensor as it is. Rows that are no whole
+    /// blocks of the format may be whole blocks of Q8_0.
     fn apply(&mut self, name: &str, tensor: Tensor) -> taper::Result<Tensor> {
-        let is_matrix = tensor.rank() == 2 && tensor.dtype().is_float() && tensor.block_format().is_none();
+        if tensor.block_format().is_some() {
+            self.in_blocks += 1;
+            return Ok(tensor);
+        }
+        let is_matrix = tensor.rank() == 2 && tensor.dtype().is_float();
         if !is_matrix || self.exclude.iter().any(|part| name.contains(part)) {
             return Ok(tensor);
         }
@@ -101,7 +108,7 @@ impl Rounding<'_> {
                 tensor.quantize(format, None)
             }
             None => {
-                self.kept += 1;
+                self.unfit += 1;
                 Ok(tensor)
             }
         }
@@ -189,7 +196,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         }
         Some(name) => {
             let format = formats::named(name, options.group_size)?;
-            Some(Rounding { format, exclude: &options.exclude, rounded: 0, kept: 0 })
+            Some(Rounding { format, exclude: &options.exclude, rounded: 0, unfit: 0, in_blocks: 0 })
         }
     };
     let path = model::find(&options.input)?;
@@ -218,8 +225,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
             copy_companions(&path, &options.output)?;
         }
     }
-    if let Some(Rounding { format, rounded, kept, .. }) = rounding {
-        eprintln!("[{rounded} matrices in blocks of {format}; {kept} kept, because their rows do not fit]");
+    if let Some(Rounding { format, rounded, unfit, in_blocks, .. }) = rounding {
+        eprintln!(
+            "[{rounded} matrices rounded to {format}, or to q8_0 where only its blocks fit; {unfit} do not fit, \
+             {in_blocks} were in blocks before and stay: --dtype f32 decodes them first]"
+        );
     }
     eprintln!("[{} to {}: {} tensors]", path.display(), options.output.display(), file.len());
     Ok(())

@@ -1,8 +1,8 @@
 //! `taper`: language models, vision, speech, ONNX files and files of weights on the command line.
 //!
 //! One module for each command: its options, and `run`. `model` finds and loads models, `files` and `formats`
-//! know the names of formats, `error` prints an error as one line. Results are written to standard output, and
-//! remarks and progress to standard error.
+//! know the names of formats, `error` prints an error as one line. Results are written to standard output,
+//! and remarks and progress to standard error.
 
 mod classify;
 mod completions;

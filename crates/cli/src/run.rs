@@ -20,8 +20,8 @@ use crate::{error::Outcome, files::Target, model::DeviceOption, output};
 
 /// Runs a network from an ONNX file, and prints the type, shape and range of each output.
 ///
-/// An input is `NAME=SOURCE`. The source is a file (.npy, .npz, .safetensors: the tensor with the input's name,
-/// or the only one), or `zeros`, `ones` or `random`, with a shape where the file leaves sizes open:
+/// An input is `NAME=SOURCE`. The source is a file (.npy, .npz, .safetensors: the tensor with the input's
+/// name, or the only one), or `zeros`, `ones` or `random`, with a shape where the file leaves sizes open:
 /// `random:1x3x224x224`. Random floats are normal, random integers 0 or 1.
 #[derive(Args)]
 #[command(after_help = "\

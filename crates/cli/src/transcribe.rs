@@ -28,8 +28,8 @@ const FRAME_SAMPLES: usize = 160;
 
 /// Writes down the speech in a WAV file with Whisper.
 ///
-/// The sound may have any rate and number of channels; it is read in parts of 30 seconds. The model recognizes
-/// the language of each part, unless `--language` names it.
+/// The sound may have any rate and number of channels; it is read in parts of 30 seconds. The model
+/// recognizes the language of each part, unless `--language` names it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -16,8 +16,8 @@ use crate::{error::Outcome, model, output};
 
 /// Shows what is inside of a file or a folder: metadata, tensors, operators, and the memory that it needs.
 ///
-/// Knows safetensors, GGUF, PyTorch's .pt, .pth and .bin, NumPy's .npz and .npy, folders with any of these, and
-/// ONNX. No tensor is read, and no code of a file runs.
+/// Knows safetensors, GGUF, PyTorch's .pt, .pth and .bin, NumPy's .npz and .npy, folders with any of these,
+/// and ONNX. No tensor is read, and no code of a file runs.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

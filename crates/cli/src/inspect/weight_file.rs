@@ -40,37 +40,20 @@ pub(super) fn contents(path: &Path, file: &WeightFile) -> Outcome<Contents> {
 /// The numbers and texts in a value, by their paths. Lists of numbers or texts are one.
 fn leaves(path: &str, value: &Value, found: &mut Vec<(String, String, Json)>) {
     let inner = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
-    match value {
-        Value::Tensor(_) => {}
-        Value::Dict(entries) => {
-            entries.iter().for_each(|(key, value)| leaves(&inner(&plain(key)), value, found));
+    if let Some(entries) = value.entries() {
+        entries.iter().for_each(|(key, value)| leaves(&inner(&plain(key)), value, found));
+    } else if let Some(items) = value.items().filter(|items| items.iter().any(is_nested)) {
+        for (index, item) in items.iter().enumerate() {
+            leaves(&inner(&index.to_string()), item, found);
         }
-        Value::List(items) | Value::Tuple(items) if items.iter().any(is_nested) => {
-            for (index, item) in items.iter().enumerate() {
-                leaves(&inner(&index.to_string()), item, found);
-            }
-        }
-        Value::List(_)
-        | Value::Tuple(_)
-        | Value::Bytes(_)
-        | Value::None
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Text(_) => {
-            found.push((path.to_string(), plain(value), json(value)));
-        }
+    } else if value.as_tensor().is_none() {
+        found.push((path.to_string(), plain(value), json(value)));
     }
 }
 
 /// Whether a value has others, or is a tensor.
 fn is_nested(value: &Value) -> bool {
-    match value {
-        Value::Dict(_) | Value::List(_) | Value::Tuple(_) | Value::Tensor(_) => true,
-        Value::Bytes(_) | Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {
-            false
-        }
-    }
+    value.entries().is_some() || value.items().is_some() || value.as_tensor().is_some()
 }
 
 /// A text as it is, or the beginning of another value.

@@ -28,8 +28,8 @@ use crate::{
 
 /// Measures how many tokens a second a language model reads and writes.
 ///
-/// The tests have llama-bench's names: pp512 reads a prompt of 512 tokens at once, tg128 writes 128 tokens one
-/// after the other. Each test runs once without being counted, so that kernels are compiled.
+/// The tests have llama-bench's names: pp512 reads a prompt of 512 tokens at once, tg128 writes 128 tokens
+/// one after the other. Each test runs once without being counted, so that kernels are compiled.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! `taper transcribe` with a small Whisper of random weights, whose text means nothing but is always the same.
+//! `taper transcribe` with a small Whisper of random weights, whose text means nothing but is always the
+//! same.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! `taper classify` and `taper detect` with small networks of random weights, whose results mean nothing but are
-//! always the same.
+//! `taper classify` and `taper detect` with small networks of random weights, whose results mean nothing but
+//! are always the same.
 
 use std::{fs, path::Path};
 
