@@ -44,8 +44,6 @@ specials! {
     Vector,
     /// Columns of convolutions that are read in place.
     Windows,
-    /// Convolutions of 3 x 3 windows with fewer multiplications.
-    Winograd,
 }
 
 /// Whether the form with this name may be used.
@@ -91,12 +89,12 @@ mod tests {
             names_in(text).flatten().collect::<Vec<_>>()
         };
         assert_eq!(off(" "), [""; 0]);
-        assert_eq!(off("-Winograd, -MaxPool"), ["Winograd", "MaxPool"]);
+        assert_eq!(off("-Windows, -MaxPool"), ["Windows", "MaxPool"]);
         assert_eq!(off("-all"), ["all"]);
-        for wrong in ["Winograd", "-winograd", "-Winograd,", "+all"] {
+        for wrong in ["Windows", "-windows", "-Windows,", "+all"] {
             let text = checked(wrong).unwrap_err().to_string();
             assert!(text.contains(VARIABLE) && text.contains("-all, -AlongTerms, -FewResults"), "{text}");
         }
-        assert_eq!(Special::NAMES[Special::Winograd as usize], "Winograd");
+        assert_eq!(Special::NAMES[Special::Windows as usize], "Windows");
     }
 }
