@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use crate::Result;
 
 /// Beginnings of a status.
-const STATUSES: &[&str] = &["holds", "changed by [", "replaced by ["];
+const STATUSES: &[&str] = &["holds", "changed by [", "replaced by [", "taken back"];
 
 /// The faults of the decisions in a folder.
 pub(crate) fn faults(folder: &Path) -> Result<Vec<String>> {

@@ -122,7 +122,7 @@ mod tests {
             ("TAPER_CPU_BF16", "AMX"),
             ("TAPER_CPU_BF16", "f32"),
             ("TAPER_CPU_BLOCKS", "int4"),
-            ("TAPER_CPU_FORMS", "-winograd"),
+            ("TAPER_CPU_FORMS", "-windows"),
             ("TAPER_CPU_MEMORY_LIMIT", "8 GB"),
             ("TAPER_CPU_MEMORY_LIMIT", "0"),
             ("TAPER_CPU_MEMORY_LIMIT", "-1"),

@@ -72,8 +72,6 @@ pub(crate) const COSTLY_ELEMENT_GRAIN: usize = 1 << 15;
 pub(crate) const INTERLEAVED_ROW_GRAIN: usize = 1 << 14;
 /// Values that are searched for in a sorted row. Exercised by `ops_searchsorted`.
 pub(crate) const SEARCH_GRAIN: usize = 1 << 13;
-/// Windows of a weight that are transformed by Winograd's filtering. Exercised by `resnet20_step_32`.
-pub(crate) const WINOGRAD_WINDOW_GRAIN: usize = 1 << 9;
 /// Bytes of the host's that are handed over at once: some hundred microseconds of copying. Exercised by
 /// `dataloader_epoch_60000x784_b64`.
 pub(crate) const HOST_PIECE_BYTES: usize = 1 << 19;
@@ -248,21 +246,6 @@ pub(crate) const BF16_KC_TERMS: usize = 1 << 14;
 pub(crate) fn bf16_columns_bytes() -> usize {
     in_l2(1088 << 10)
 }
-
-// Convolutions by Winograd's filtering. Exercised by `conv2d_3x3_8x64x56x56` and `resnet20_step_32`.
-
-/// Numbers of a block's transformed tiles and products: they stay in the second-level cache. Which blocks
-/// have a bounded error depends on it, so it is constant.
-pub(crate) const WINOGRAD_BLOCK_NUMBERS: usize = 1 << 17;
-/// Threads that blocks are cut for.
-pub(crate) const WINOGRAD_THREADS: usize = 4;
-/// Tiles of a block from which micro-kernels are full.
-pub(crate) const WINOGRAD_FULL_TILES: usize = 48;
-/// Channels on either side, channels times tiles that are transformed at once, and tiles of all images,
-/// from which transforms cost less than the multiplications that they save.
-pub(crate) const WINOGRAD_MIN_CHANNELS: usize = 32;
-pub(crate) const WINOGRAD_MIN_CHANNEL_TILES: usize = 384;
-pub(crate) const WINOGRAD_MIN_TILES: usize = 256;
 
 // Attention, recurrences, distances and Fourier transforms.
 

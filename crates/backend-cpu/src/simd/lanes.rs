@@ -110,16 +110,6 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     }
 
     #[inline(always)]
-    fn zip(self, odd: Lanes<T, N>) -> [Lanes<T, N>; 2] {
-        let (mut first, mut second) = (self, odd);
-        let both = |i: usize| if i.is_multiple_of(2) { self.0[i / 2] } else { odd.0[i / 2] };
-        for i in 0..N {
-            (first.0[i], second.0[i]) = (both(i), both(N + i));
-        }
-        [first, second]
-    }
-
-    #[inline(always)]
     unsafe fn run<J: Job>(job: J) -> J::Output {
         job.run()
     }

@@ -24,7 +24,7 @@ macro_rules! register {
         |$to:ident, $m:ident, $v:ident| $store_first:expr;
         $extract:ident, $replace:ident, $load_lane:ident, $store_lane:ident, $($lane:literal)*;
         $($op:ident $method:ident $instruction:ident),*;
-        |$first:ident, $second:ident| $unzip:expr, $zip:expr
+        |$first:ident, $second:ident| $unzip:expr
         $(; |$eight:ident| $totals:expr)?
     ) => {
         $(#[$doc])*
@@ -129,13 +129,6 @@ macro_rules! register {
                 [$name(even), $name(odd)]
             }
 
-            #[inline(always)]
-            fn zip(self, odd: $name) -> [$name; 2] {
-                let ($first, $second) = (self.0, odd.0);
-                let [first, second] = $zip;
-                [$name(first), $name(second)]
-            }
-
             $(
                 #[inline(always)]
                 fn totals($eight: [$name; 8]) -> [$number; 8] {
@@ -178,8 +171,7 @@ register! {
     };
     f32x4_extract_lane, f32x4_replace_lane, v128_load32_lane, v128_store32_lane, 0 1 2 3;
     Add add f32x4_add, Sub sub f32x4_sub, Mul mul f32x4_mul;
-    |a, b| [i32x4_shuffle::<0, 2, 4, 6>(a, b), i32x4_shuffle::<1, 3, 5, 7>(a, b)],
-    [i32x4_shuffle::<0, 4, 1, 5>(a, b), i32x4_shuffle::<2, 6, 3, 7>(a, b)];
+    |a, b| [i32x4_shuffle::<0, 2, 4, 6>(a, b), i32x4_shuffle::<1, 3, 5, 7>(a, b)];
     |eight| {
         let [a, b, c, d, e, f, g, h] = eight.map(|register| register.0);
         let mut totals = [0.0; 8];
@@ -199,8 +191,7 @@ register! {
     |to, _n, v| v128_store64_lane::<0>(v, to.cast());
     f64x2_extract_lane, f64x2_replace_lane, v128_load64_lane, v128_store64_lane, 0 1;
     Add add f64x2_add, Sub sub f64x2_sub, Mul mul f64x2_mul;
-    |a, b| [i64x2_shuffle::<0, 2>(a, b), i64x2_shuffle::<1, 3>(a, b)],
-    [i64x2_shuffle::<0, 2>(a, b), i64x2_shuffle::<1, 3>(a, b)]
+    |a, b| [i64x2_shuffle::<0, 2>(a, b), i64x2_shuffle::<1, 3>(a, b)]
 }
 
 impl Real for F32x4 {

@@ -45,8 +45,6 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
     unsafe fn store_rest(self, at: *mut Self::Number, from: usize, n: usize);
     /// The numbers at even positions of this register and the next, and those at odd positions.
     fn unzip(self, next: Self) -> [Self; 2];
-    /// The inverse of [`Vector::unzip`]: interleaves the numbers of both.
-    fn zip(self, odd: Self) -> [Self; 2];
     /// The sum of the numbers of each of eight registers: halves are added until one number is left.
     #[inline(always)]
     fn totals(of: [Self; 8]) -> [Self::Number; 8] {
@@ -82,8 +80,6 @@ pub(crate) trait Float:
     const ZERO: Self;
     const HALF: Self;
     const ONE: Self;
-    /// The distance from 1 to the next number.
-    const EPSILON: Self;
     fn abs(self) -> Self;
     fn is_nan(self) -> bool;
     /// The nearest number of this type.
@@ -113,7 +109,6 @@ macro_rules! float {
             const ZERO: $t = 0.0;
             const HALF: $t = 0.5;
             const ONE: $t = 1.0;
-            const EPSILON: $t = <$t>::EPSILON;
 
             #[inline(always)]
             fn abs(self) -> $t {
@@ -184,11 +179,6 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            fn zip(self, odd: $t) -> [$t; 2] {
-                [self, odd]
-            }
-
-            #[inline(always)]
             unsafe fn run<J: Job>(job: J) -> J::Output {
                 job.run()
             }
@@ -248,7 +238,7 @@ mod x86 {
             |$at:ident, $n:ident| $load_first:expr; |$old:ident, $rest:ident, $from:ident, $end:ident| $load_rest:expr;
             |$to:ident, $m:ident, $v:ident| $store_first:expr; |$start:ident| $store_rest:expr;
             $($op:ident $method:ident $instruction:ident),*;
-            |$first:ident, $second:ident| $unzip:expr, $zip:expr
+            |$first:ident, $second:ident| $unzip:expr
             $(; |$eight:ident| $totals:expr)?
         ) => {
             $(#[$doc])*
@@ -327,14 +317,6 @@ mod x86 {
                     // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     let [even, odd] = unsafe { $unzip };
                     [$name(even), $name(odd)]
-                }
-
-                #[inline(always)]
-                fn zip(self, odd: $name) -> [$name; 2] {
-                    let ($first, $second) = (self.0, odd.0);
-                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
-                    let [first, second] = unsafe { $zip };
-                    [$name(first), $name(second)]
                 }
 
                 $(
@@ -429,11 +411,6 @@ mod x86 {
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
             [_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)]
-        },
-        {
-            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            [_mm512_permutex2var_ps(a, first, b), _mm512_permutex2var_ps(a, second, b)]
         };
         |eight| totals_of_sixteen(eight.map(|register| register.0))
     }
@@ -450,11 +427,6 @@ mod x86 {
             let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
             let odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
             [_mm512_permutex2var_pd(a, even, b), _mm512_permutex2var_pd(a, odd, b)]
-        },
-        {
-            let first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
-            let second = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
-            [_mm512_permutex2var_pd(a, first, b), _mm512_permutex2var_pd(a, second, b)]
         }
     }
     register! {
@@ -474,10 +446,6 @@ mod x86 {
             let odd = _mm256_castps_pd(_mm256_shuffle_ps::<0xdd>(a, b));
             let (even, odd) = (_mm256_permute4x64_pd::<0xd8>(even), _mm256_permute4x64_pd::<0xd8>(odd));
             [_mm256_castpd_ps(even), _mm256_castpd_ps(odd)]
-        },
-        {
-            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-            [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
         }
     }
     register! {
@@ -495,10 +463,6 @@ mod x86 {
         |a, b| {
             let (even, odd) = (_mm256_shuffle_pd::<0>(a, b), _mm256_shuffle_pd::<0xf>(a, b));
             [_mm256_permute4x64_pd::<0xd8>(even), _mm256_permute4x64_pd::<0xd8>(odd)]
-        },
-        {
-            let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
-            [_mm256_permute2f128_pd::<0x20>(low, high), _mm256_permute2f128_pd::<0x31>(low, high)]
         }
     }
 
@@ -587,7 +551,6 @@ mod tests {
             let expected: Vec<V::Number> =
                 [0, 1].iter().flat_map(|odd| numbers[*odd..].iter().copied().step_by(2)).collect();
             assert_eq!(store(unzipped), expected);
-            assert_eq!(store(unzipped[0].zip(unzipped[1])), numbers);
         }
     }
 

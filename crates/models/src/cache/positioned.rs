@@ -227,7 +227,15 @@ fn noted_step(
     let positioned = cache.noted.0.take().unwrap_or_default();
     let result = result?;
     let first = positioned.tensors.len();
-    noted.push((positioned.begun, positioned.makers));
+    // Steps of one length have equal makers, whatever the batch and the size of the tables.
+    let like = |(begun, makers): &(Option<Begin>, Vec<Maker>)| {
+        *begun == positioned.begun && makers.len() == positioned.makers.len()
+    };
+    let known = noted.iter().position(like);
+    let number = known.unwrap_or_else(|| {
+        noted.push((positioned.begun, positioned.makers));
+        noted.len() - 1
+    });
     let restored = state.clone();
     let undo = move |before: Vec<Option<Tensor>>, _| {
         let before = before.into_iter().skip(first);
@@ -237,7 +245,7 @@ fn noted_step(
     };
     note_host_state(NotedState {
         state: state.clone(),
-        step: noted.len() - 1,
+        step: number,
         form: 0,
         read: positioned.tensors.into_iter().chain(tables).collect(),
         numbers: Vec::new(),
@@ -250,8 +258,8 @@ fn noted_step(
 /// The cache of a step, while it runs.
 struct StepState {
     cache: KvCache,
-    /// For each noted step, the arguments of [`KvCache::begin`] and the makers of what depends on its
-    /// position.
+    /// For each noted length of a step, the arguments of [`KvCache::begin`] and the makers of what depends on
+    /// its position.
     noted: Vec<(Option<Begin>, Vec<Maker>)>,
     /// The rows in use and the number of positions after the step that runs.
     next: Option<(BTreeMap<Option<usize>, Rows>, usize)>,

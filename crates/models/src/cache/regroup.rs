@@ -25,7 +25,7 @@ impl<'a> Part<'a> {
         (rows.long + rows.tail).min(self.longest)
     }
 
-    /// This part of the tables of a layer with a window, with zeros before its first row, `count` rows in all.
+    /// This part of the tables of a layer with a window: `count` rows, of which the first are zeros.
     #[track_caller]
     fn tables(&self, layer: usize, window: Option<usize>, count: usize) -> Result<(Tensor, Tensor)> {
         let LayerCache { long, tail } = &self.cache.layers[layer];

@@ -68,7 +68,12 @@ impl GenerationConfig {
     }
 
     /// The logits after the rule for them.
-    pub(crate) fn ruled<'a>(&self, logits: &'a [f32], prompt: &[u32], generated: &[u32]) -> Result<Cow<'a, [f32]>> {
+    pub(crate) fn ruled<'a>(
+        &self,
+        logits: &'a [f32],
+        prompt: &[u32],
+        generated: &[u32],
+    ) -> Result<Cow<'a, [f32]>> {
         LogitsRule::applied(self.logits_rule.as_ref(), logits, prompt, generated)
     }
 }

@@ -18,6 +18,7 @@ use models::{
         log_probabilities,
     },
     load_language_model,
+    serving::{Engine, EngineConfig, Event, Request},
 };
 use nn::Module;
 use taper_testing::{hooked, run_alone};
@@ -134,6 +135,20 @@ fn a_users_own_loop_computes_each_product_once() {
     }
 }
 
+/// Texts that join and leave a batch.
+fn by_engine(device: &Device, prompts: &[Vec<u32>]) {
+    let model = load_language_model(Fixture::open("llama").folder(), device).unwrap();
+    let mut engine = Engine::new(model, EngineConfig { prompt_chunk: 20, ..Default::default() }).unwrap();
+    for (prompt, count) in prompts.iter().zip([6, 3]) {
+        engine.add(Request::new(prompt.clone(), count)).unwrap();
+        engine.step();
+    }
+    while !engine.is_idle() {
+        assert!(!engine.step().iter().any(|(_, event)| matches!(event, Event::Failed(_))));
+    }
+    assert_eq!(engine.counts().written, 9);
+}
+
 #[test]
 fn batches_beams_guesses_and_scores_compute_each_product_once() {
     if run_alone(batches_beams_guesses_and_scores_compute_each_product_once) {
@@ -144,11 +159,12 @@ fn batches_beams_guesses_and_scores_compute_each_product_once() {
     for length in [5, 63, 64, 65, 128] {
         let text = prompt(length);
         let batch = [text.clone(), text[..length / 2].to_vec()];
-        let ways: [(&str, &mut dyn FnMut()); 4] = [
+        let ways: [(&str, &mut dyn FnMut()); 5] = [
             ("a batch", &mut || drop(generate_batch(&*model, &batch, &config(4)).unwrap())),
             ("beams", &mut || drop(beam_search(&*model, &text, &BeamConfig::default()).unwrap())),
             ("guesses", &mut || drop(generate_speculative(&*model, &*model, &text, 3, &config(6)).unwrap())),
             ("probabilities", &mut || drop(log_probabilities(&*model, &text).unwrap())),
+            ("an engine", &mut || by_engine(&device, &batch)),
         ];
         for (what, run) in ways {
             check(&format!("llama, {length} tokens, {what}"), products(&count, run));

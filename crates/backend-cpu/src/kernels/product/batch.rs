@@ -4,27 +4,15 @@ use std::ops::Range;
 
 use tensor_core::Result;
 
-use super::{
-    epilogue::Finish,
-    matrices::{Matrices, Parts},
-};
+use super::{epilogue::Finish, matrices::Parts};
 use crate::{
     threads::{self, part},
-    tuning::{CACHED_RESULTS, MICRO_KERNEL_GRAIN, MIN_RUN_POSITIONS},
+    tuning::{CACHED_RESULTS, MIN_RUN_POSITIONS},
 };
 
 /// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`](super::operands::WIDEST)
 /// columns.
 pub(super) const MR: usize = 8;
-
-/// Runs `tasks` tasks, on several threads if the work is large enough.
-pub(super) fn share_if_worth(
-    of: &Matrices,
-    tasks: usize,
-    one: impl Fn(usize) -> Result<()> + Sync,
-) -> Result<()> {
-    share_among(threads::worth(of.multiplications(), MICRO_KERNEL_GRAIN), tasks, one)
-}
 
 /// Runs tasks on the calling thread, or, if the work is worth several threads, on those that are free.
 pub(super) fn share_among(

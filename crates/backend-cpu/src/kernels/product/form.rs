@@ -17,7 +17,6 @@ use super::{
     kernel_table::HasMicroKernels,
     operands::{Distances, Strided},
     thin,
-    winograd::Convolution,
 };
 use crate::{
     forms::Special,
@@ -27,9 +26,6 @@ use crate::{
 
 /// How the products of a contraction are formed.
 pub(super) enum Form {
-    /// A convolution of 3 x 3 windows with fewer multiplications, or as [`Form::Gemm`] if the error has no
-    /// bound.
-    Winograd(Convolution),
     /// A few results, each summed by itself: this many terms at a time are contiguous in both operands.
     FewResults(usize),
     /// One row, whose columns are contiguous in runs: where each begins, and the end of the last.
@@ -69,8 +65,7 @@ impl Form {
     /// The form of a contraction: the first that fits, and [`Form::Gemm`] if none of these does.
     pub(super) fn of(case: &Case<'_>) -> Form {
         type Fits = fn(&Case<'_>) -> Option<Form>;
-        const SPECIAL: [(Special, Fits); 5] = [
-            (Special::Winograd, Form::winograd),
+        const SPECIAL: [(Special, Fits); 4] = [
             (Special::FewResults, Form::few_results),
             (Special::OneRow, Form::one_row),
             (Special::AlongTerms, Form::along_terms),
@@ -78,10 +73,6 @@ impl Form {
         ];
         let mut all = SPECIAL.iter().filter(|(special, _)| special.is_on());
         all.find_map(|(_, fits)| fits(case)).unwrap_or(Form::Gemm)
-    }
-
-    fn winograd(case: &Case<'_>) -> Option<Form> {
-        Convolution::of(case.contraction).filter(|_| case.width > 0).map(Form::Winograd)
     }
 
     fn few_results(case: &Case<'_>) -> Option<Form> {
@@ -121,7 +112,7 @@ impl Form {
     /// Whether threads share the rectangles of a product, which are finished tile by tile.
     pub(super) fn is_cut(&self) -> bool {
         match self {
-            Form::Winograd(_) | Form::AlongTerms(_) | Form::Gemm => true,
+            Form::AlongTerms(_) | Form::Gemm => true,
             Form::FewResults(_) | Form::OneRow(_) | Form::Vector => false,
         }
     }
@@ -130,9 +121,7 @@ impl Form {
     pub(super) fn cost<T: HasMicroKernels>(&self, of: &Product<'_, T>, rows: usize, columns: usize) -> usize {
         match self {
             Form::AlongTerms(_) => rows * columns,
-            Form::Winograd(_) | Form::FewResults(_) | Form::OneRow(_) | Form::Vector | Form::Gemm => {
-                of.cost(rows, columns)
-            }
+            Form::FewResults(_) | Form::OneRow(_) | Form::Vector | Form::Gemm => of.cost(rows, columns),
         }
     }
 
@@ -160,7 +149,7 @@ impl Form {
                 Form::AlongTerms(terms) if terms.are_for::<T>(isa) => {
                     return dots::run(isa, &product, terms, rows, columns, finish);
                 }
-                Form::Winograd(_) | Form::AlongTerms(_) | Form::Gemm => {
+                Form::AlongTerms(_) | Form::Gemm => {
                     return product.run(isa, rows, columns, finish);
                 }
                 Form::FewResults(run) => thin::dots(isa, product, m, *run),

@@ -10,7 +10,6 @@ use super::{
     operands::{MAX_MR, MAX_REGISTERS, Update, WIDEST},
     piece_kernel::{CopyPieces, InRegisters},
     windows::Strip,
-    winograd_kernel::Transforms,
 };
 use crate::simd::{
     self,
@@ -45,7 +44,6 @@ pub(crate) struct MicroKernels<T: 'static> {
     pieces: CopyTable<T>,
     pub(super) dots: dots_kernel::Kernels<T>,
     pub(super) dots_of_columns: unsafe fn(gemv_kernel::Dots<'_, T>),
-    pub(super) winograd: Transforms<T>,
 }
 
 impl<T> MicroKernels<T> {
@@ -178,7 +176,6 @@ macro_rules! table {
             copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
             pieces: copy_pieces::<$register>,
             dots: &[$(($dots, [dots_kernel::tile::<$register, $dots, 1>, dots_kernel::tile::<$register, $dots, { dots_kernel::COLUMNS }>])),*],
-            winograd: Transforms::of::<$register>(),
             dots_of_columns: gemv_kernel::dots::<
                 $register,
                 { gemv_kernel::LANES / <$register>::WIDTH },

@@ -7,7 +7,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `operands`, `windows`, `winograd_tiles` | positions of elements, columns and tiles in registers |
+//! | `operands`, `windows` | positions of elements and columns |
 //! | `epilogue` | what follows a sum |
 //! | `micro_kernel`, `*_kernel` | inner loops over registers |
 //! | `kernel_table` | the inner loops for each instruction set |
@@ -37,9 +37,6 @@ mod piece_kernel;
 mod tables;
 mod thin;
 mod windows;
-mod winograd;
-mod winograd_kernel;
-mod winograd_tiles;
 
 use std::sync::Arc;
 
@@ -48,14 +45,12 @@ use tensor_core::{Arithmetic, DType, Error, ErrorKind, Launch, Result, contracti
 #[cfg(target_arch = "x86_64")]
 use self::bf16_pairs::gemm::{Bf16Product, Target};
 use self::{
-    batch::{Batch, MR, share_if_worth},
+    batch::{Batch, MR},
     epilogue::{Epilogue, Finish, LoweredEpilogue},
-    form::Form,
     gemm::Product,
     kernel_table::HasMicroKernels,
     matrices::{Matrices, Parts, Source, product},
     operands::WIDEST,
-    winograd::Convolution,
 };
 use crate::{
     memory::{
@@ -194,11 +189,6 @@ fn width(isa: Isa, dtype: DType) -> usize {
 
 fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
-    if let Form::Winograd(convolution) = &of.form
-        && filtered::<T>(parts, convolution)?
-    {
-        return Ok(());
-    }
     let (m, n, form) = (of.m, of.n, &of.form);
     // SAFETY: `run` checked both layouts and the output against their buffers.
     let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
@@ -225,34 +215,6 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
         grain: MICRO_KERNEL_GRAIN,
     }
     .run(parts)
-}
-
-/// Forms a convolution by Winograd's filtering: threads share blocks of images. Gives whether the weight
-/// allows it.
-fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) -> Result<bool> {
-    let Parts { isa, of, lhs, rhs, sums, epilogue, .. } = *parts;
-    let (m, n) = (of.m, of.n);
-    // SAFETY: `run` checked both layouts and the output against their buffers.
-    let placed = |b: usize| unsafe { product::<T>(of, lhs, rhs, sums, b) };
-    // SAFETY: `run` checked the layout of the weight, in which `Convolution::of` found no axis of the batch.
-    let Some(weight) = (unsafe { convolution.transformed(placed(0).a.at) }) else { return Ok(false) };
-    share_if_worth(of, convolution.blocks(), |block| {
-        let first = placed(0);
-        // SAFETY: `run` checked the images and the output, `weight` is transformed, and blocks are disjoint.
-        let done = unsafe { convolution.run(isa, &weight, first.b.at, first.to, block)? };
-        for (b, columns) in convolution.columns(block) {
-            if !done {
-                // SAFETY: `run` checked both layouts and the output; these columns are this block's alone.
-                unsafe { placed(b).run(isa, 0..m, columns.clone(), None)? };
-            }
-            if let Some(epilogue) = epilogue {
-                let finish = Finish { epilogue, first: b * m * n };
-                epilogue.with(|evaluator| finish.rectangle(evaluator, n, 0..m, &columns))?;
-            }
-        }
-        Ok(())
-    })?;
-    Ok(true)
 }
 
 /// As [`float`], of bf16 in pairs: into sums, or rounded if those are bf16.

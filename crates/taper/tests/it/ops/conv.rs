@@ -507,8 +507,8 @@ impl Windows {
     }
 }
 
-/// Winograd's algorithm mixes elements with taps that they are not multiplied by: a small or zero result
-/// next to large ones must keep its own accuracy.
+/// A small or zero result next to large ones must keep its own accuracy, as an algorithm with fewer
+/// multiplications would not: it mixes elements with taps that they are not multiplied by.
 #[test]
 fn convolutions_are_right_relative_to_their_own_terms() {
     let size = |n: usize| taper_testing::numbers(n, n as u64).into_iter().map(|x| x as f32 / 2.0);
