@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// The new file or folder
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Rounds the weights that are matrices to blocks: GGUF's (q4_k, q8_0, …), int4, uint4, int8, uint8 or nf4
+    /// Rounds matrices of weights to blocks: GGUF's (q4_k, q8_0, …), int4, uint4, int8, uint8 or nf4
     #[arg(long, value_name = "FORMAT")]
     quantize: Option<String>,
     /// The numbers that share a scale in int4, uint4, int8 and uint8
@@ -122,8 +122,8 @@ impl Rounding<'_> {
 /// The treatment of tensors that are in blocks.
 #[derive(Clone, Copy, PartialEq)]
 enum Blocks {
-    /// They are decoded.
-    Decode,
+    /// They are decoded to this dtype.
+    Decode(DType),
     /// They stay as they are.
     Keep,
     /// They stay as they are, and so do the bytes of formats that no kernel decodes: in a GGUF file.
@@ -154,9 +154,10 @@ fn tensors(
         if file.is_part(name) || blocks.skips(info.encoding()) {
             continue;
         }
+        let tensor = file.tensor(name, device)?;
         let tensor = match blocks {
-            Blocks::Decode => file.tensor(name, device)?.dequantize(),
-            Blocks::Keep | Blocks::KeepOpaque => file.tensor(name, device)?,
+            Blocks::Decode(dtype) if tensor.dtype().is_float() => tensor.dequantize().to_dtype(dtype)?,
+            Blocks::Decode(_) | Blocks::Keep | Blocks::KeepOpaque => tensor,
         };
         let tensor = match rounding {
             Some(rounding) => rounding.apply(name, tensor)?,
@@ -230,7 +231,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
     let device = taper::cpu();
     let blocks = match (options.dtype, target) {
-        (Some(_), _) => Blocks::Decode,
+        (Some(floats), _) => Blocks::Decode(floats.into()),
         (None, Target::Gguf) => Blocks::KeepOpaque,
         (None, _) => Blocks::Keep,
     };
