@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{Seek, SeekFrom, Write},
+    io::{Seek, Write},
     path::Path,
     thread::sleep,
     time::{Duration, Instant},
@@ -182,7 +182,7 @@ fn a_process_that_is_killed_leaves_no_file() {
     file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     file.write_all(header.as_bytes()).unwrap();
     // Zeros that take no place on the disk.
-    let start = file.seek(SeekFrom::Current(0)).unwrap();
+    let start = file.stream_position().unwrap();
     file.set_len(start + LARGE_BYTES).unwrap();
 
     let temporary = || {
