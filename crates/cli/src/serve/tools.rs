@@ -185,14 +185,14 @@ impl CallFilter {
     /// The calls that a text consists of; none if it has anything else.
     fn calls(&self, text: &str) -> Option<Vec<Call>> {
         let mut calls = Vec::new();
+        let separates = |c: char| c.is_whitespace() || c == ';' || c == ',';
         let mut rest = text.trim();
         while !rest.is_empty() {
-            rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';' || c == ',');
             let inner = rest.strip_prefix(CALL_BEGIN).unwrap_or(rest);
             let mut values = serde_json::Deserializer::from_str(inner).into_iter::<Json>();
             let value = values.next()?.ok()?;
             rest = inner[values.byte_offset()..].trim_start();
-            rest = rest.strip_prefix(CALL_END).unwrap_or(rest).trim_start();
+            rest = rest.strip_prefix(CALL_END).unwrap_or(rest).trim_start_matches(separates);
             match value {
                 Json::Array(all) => {
                     calls.extend(all.iter().map(|value| self.call(value)).collect::<Option<Vec<_>>>()?);
@@ -256,7 +256,7 @@ mod tests {
         let expected = vec![call("weather", "Oslo"), call("time", "Rome")];
         assert_eq!(split(hermes), ("I look.\n".to_string(), expected.clone()));
         let llama = "{\"name\": \"weather\", \"parameters\": {\"city\": \"Oslo\"}}; \
-                     {\"name\": \"time\", \"parameters\": \"{\\\"city\\\":\\\"Rome\\\"}\"}";
+                     {\"name\": \"time\", \"parameters\": \"{\\\"city\\\":\\\"Rome\\\"}\"};";
         assert_eq!(split(llama), (String::new(), expected));
     }
 

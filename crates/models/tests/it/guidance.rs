@@ -47,7 +47,8 @@ fn texts(grammar: &Grammar) -> Vec<String> {
     let mut texts = Vec::new();
     for (seed, temperature) in [(0, 0.0), (1, 0.0), (2, 0.7), (3, 1.0), (4, 1.5), (5, 5.0)] {
         let config = settings(&tokenizer, guide.rule(grammar).unwrap(), temperature, seed);
-        let tokens = generate(&model(seed), &[72, 105], &config).unwrap();
+        let model = model(seed);
+        let tokens = generate(&model, &[72, 105], &config).unwrap();
         let ids: Vec<u32> = tokens.map(|token| token.unwrap().id).collect();
         assert!(ids.len() < MAX_NEW_TOKENS, "{:?}", tokenizer.decode(&ids, false));
         texts.push(tokenizer.decode(&ids, false).unwrap());
