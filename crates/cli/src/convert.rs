@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// The new file or folder
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// Blocks for the matrices whose rows fit: GGUF's (q4_k, q8_0, …), int4, uint4, int8, uint8 or nf4
+    /// Rounds matrices of weights to blocks: GGUF's (q4_k, q8_0, …), int4, uint4, int8, uint8 or nf4
     #[arg(long, value_name = "FORMAT")]
     quantize: Option<String>,
     /// The numbers that share a scale in int4, uint4, int8 and uint8
@@ -78,6 +78,9 @@ impl From<Floats> for DType {
     }
 }
 
+/// Parts of the names of tables whose rows models add as they are; products and gathers alone read blocks.
+const ADDED_TABLES: &[&str] = &["position", "token_type", "wpe", "relative_attention_bias"];
+
 /// The blocks that some tensors are rounded to, and how many were.
 struct Rounding<'a> {
     format: WeightFormat,
@@ -97,8 +100,9 @@ impl Rounding<'_> {
             self.in_blocks += 1;
             return Ok(tensor);
         }
-        let is_matrix = tensor.rank() == 2 && tensor.dtype().is_float();
-        if !is_matrix || self.exclude.iter().any(|part| name.contains(part)) {
+        let is_weight = tensor.rank() == 2 && tensor.dtype().is_float() && name.ends_with("weight");
+        let mut excluded = ADDED_TABLES.iter().copied().chain(self.exclude.iter().map(String::as_str));
+        if !is_weight || excluded.any(|part| name.contains(part)) {
             return Ok(tensor);
         }
         let columns = tensor.dims()[1];
@@ -115,27 +119,46 @@ impl Rounding<'_> {
     }
 }
 
-/// Whether a tensor is in blocks that only GGUF files can hold, because no kernel decodes them.
-fn is_opaque(encoding: &Encoding) -> bool {
-    match encoding {
-        Encoding::Blocks(blocks) => GgmlType::ALL.iter().all(|known| known.block_type() != *blocks),
-        _ => false,
+/// The treatment of tensors that are in blocks.
+#[derive(Clone, Copy, PartialEq)]
+enum Blocks {
+    /// They are decoded to this dtype.
+    Decode(DType),
+    /// They stay as they are.
+    Keep,
+    /// They stay as they are, and so do the bytes of formats that no kernel decodes: in a GGUF file.
+    KeepOpaque,
+}
+
+impl Blocks {
+    /// Whether the bytes of a tensor are copied, because no kernel decodes them.
+    fn skips(self, encoding: &Encoding) -> bool {
+        match encoding {
+            Encoding::Blocks(blocks) => {
+                self == Blocks::KeepOpaque && GgmlType::ALL.iter().all(|known| known.block_type() != *blocks)
+            }
+            _ => false,
+        }
     }
 }
 
-/// The tensors of a file, rounded if asked, without those in `skipped` blocks.
+/// The tensors of a file that are not copied as bytes, rounded if asked.
 fn tensors(
     file: &WeightFile,
     rounding: &mut Option<Rounding<'_>>,
-    skipped: fn(&Encoding) -> bool,
+    blocks: Blocks,
     device: &Device,
 ) -> Outcome<StateDict> {
     let mut dict = StateDict::new();
     for (name, info) in file.tensors() {
-        if file.is_part(name) || skipped(info.encoding()) {
+        if file.is_part(name) || blocks.skips(info.encoding()) {
             continue;
         }
         let tensor = file.tensor(name, device)?;
+        let tensor = match blocks {
+            Blocks::Decode(dtype) if tensor.dtype().is_float() => tensor.dequantize().to_dtype(dtype)?,
+            Blocks::Decode(_) | Blocks::Keep | Blocks::KeepOpaque => tensor,
+        };
         let tensor = match rounding {
             Some(rounding) => rounding.apply(name, tensor)?,
             None => tensor,
@@ -149,20 +172,19 @@ fn tensors(
 fn save_gguf(
     file: &WeightFile,
     rounding: &mut Option<Rounding<'_>>,
+    blocks: Blocks,
     (path, device): (&Path, &Device),
-    copies_blocks: bool,
 ) -> Outcome {
-    let skipped: fn(&Encoding) -> bool = if copies_blocks { is_opaque } else { |_| false };
-    let mut writer = GgufWriter::new().state_dict(&tensors(file, rounding, skipped, device)?);
+    let mut writer = GgufWriter::new().state_dict(&tensors(file, rounding, blocks, device)?);
     for (key, value) in file.gguf_metadata() {
         // The type of most tensors, which is no longer true after rounding.
         if rounding.is_none() || key != "general.file_type" {
             writer = writer.metadata(key, value.clone());
         }
     }
-    for (name, info) in file.tensors().filter(|(_, info)| skipped(info.encoding())) {
-        if let Encoding::Blocks(blocks) = info.encoding() {
-            writer = writer.blocks(name, *blocks, info.shape().dims(), &file.bytes(name, device)?);
+    for (name, info) in file.tensors().filter(|(_, info)| blocks.skips(info.encoding())) {
+        if let Encoding::Blocks(format) = info.encoding() {
+            writer = writer.blocks(name, *format, info.shape().dims(), &file.bytes(name, device)?);
         }
     }
     Ok(writer.save(path)?)
@@ -208,11 +230,15 @@ pub(crate) fn run(options: &Options) -> Outcome {
         file = file.floats(floats.into());
     }
     let device = taper::cpu();
+    let blocks = match (options.dtype, target) {
+        (Some(floats), _) => Blocks::Decode(floats.into()),
+        (None, Target::Gguf) => Blocks::KeepOpaque,
+        (None, _) => Blocks::Keep,
+    };
     if target == Target::Gguf {
-        let copies_blocks = options.dtype.is_none();
-        save_gguf(&file, &mut rounding, (&options.output, &device), copies_blocks)?;
+        save_gguf(&file, &mut rounding, blocks, (&options.output, &device))?;
     } else {
-        let dict = tensors(&file, &mut rounding, |_| false, &device)?;
+        let dict = tensors(&file, &mut rounding, blocks, &device)?;
         target.save(&options.output, &dict)?;
         let decoded = dict.values().filter(|tensor| tensor.block_format().is_some()).count();
         if decoded > 0 && !target.has_blocks() {
@@ -227,8 +253,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
     if let Some(Rounding { format, rounded, unfit, in_blocks, .. }) = rounding {
         eprintln!(
-            "[{rounded} matrices rounded to {format}, or to q8_0 where only its blocks fit; {unfit} do not fit, \
-             {in_blocks} were in blocks before and stay: --dtype f32 decodes them first]"
+            "[{format}: {rounded} matrices rounded, {unfit} left whose rows are no whole blocks, {in_blocks} \
+             left that were in blocks before (--dtype f32 decodes them first)]"
         );
     }
     eprintln!("[{} to {}: {} tensors]", path.display(), options.output.display(), file.len());

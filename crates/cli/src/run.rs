@@ -140,7 +140,8 @@ fn inputs(options: &Options, model: &Model, device: &Device) -> Outcome<Vec<(Str
     match known.iter().find(missing) {
         Some(info) => {
             let name = &info.name;
-            Err(format!("the input {info} is not given; add --input {name}=FILE or {name}=random").into())
+            Err(format!("the input {info} is not given; add --input {name}=FILE or {name}=random:SHAPE")
+                .into())
         }
         None => Ok(found),
     }

@@ -121,14 +121,14 @@ fn by_yolov8(model: &YoloV8, options: &Options, picture: &Image, device: &Device
 /// A network that finds objects.
 enum Network {
     Detr(Detr),
-    YoloV8(YoloV8),
+    YoloV8(Box<YoloV8>),
 }
 
 impl Network {
     fn open(path: &Path, device: &Device) -> Result<Network> {
         match path.is_dir() {
             true => Detr::from_folder(path, device).map(Network::Detr),
-            false => YoloV8::open(path, device).map(Network::YoloV8),
+            false => YoloV8::open(path, device).map(|model| Network::YoloV8(Box::new(model))),
         }
     }
 

@@ -68,6 +68,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
 /// The greatest number of characters of a value of the metadata.
 const VALUE_CHARACTERS: usize = 96;
 
+/// The widest column of names; longer names move their line to the right.
+const NAME_COLUMN: usize = 64;
+
 /// The beginning of a text on one line.
 fn shortened(text: &str) -> String {
     let line = text.replace('\n', "\\n");
@@ -130,7 +133,7 @@ impl Contents {
         if !self.tensors.is_empty() {
             writeln!(out, "\ntensors")?;
         }
-        let longest = self.tensors.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let longest = self.tensors.iter().map(|row| row.name.len()).max().unwrap_or(0).min(NAME_COLUMN);
         for Row { name, type_name, shape, bytes } in &self.tensors {
             let bytes = bytes.map_or_else(|| "unknown size".to_string(), readable_bytes);
             writeln!(out, "  {name:longest$}  {type_name:5}  {:16}  {bytes}", format!("{shape:?}"))?;

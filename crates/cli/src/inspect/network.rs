@@ -31,7 +31,7 @@ pub(super) fn contents(path: &Path) -> Outcome<Contents> {
         inputs: described(inputs),
         outputs: described(&graph.output),
         operators: operators(graph).into_iter().collect(),
-        tensors: graph.initializer.iter().map(row).collect(),
+        tensors: graph.initializer.iter().map(row).chain(graph.node.iter().filter_map(constant)).collect(),
     })
 }
 
@@ -86,6 +86,13 @@ fn operator(node: &NodeProto) -> String {
         None | Some("" | "ai.onnx") => name.to_string(),
         Some(domain) => format!("{domain}.{name}"),
     }
+}
+
+/// The array of a constant node, as some programs write weights; numbers without axes are left out.
+fn constant(node: &NodeProto) -> Option<Row> {
+    let tensor = node.attribute.iter().find_map(|attribute| attribute.t.as_ref());
+    let tensor = tensor.filter(|tensor| operator(node) == "Constant" && !tensor.dims.is_empty())?;
+    Some(Row { name: node.output.first()?.clone(), ..row(tensor) })
 }
 
 /// A weight. Integers below 8 bits take a byte each once they are loaded.

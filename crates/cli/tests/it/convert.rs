@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{Seek, SeekFrom, Write},
+    io::{Seek, Write},
     path::Path,
     thread::sleep,
     time::{Duration, Instant},
@@ -29,7 +29,7 @@ fn several() -> StateDict {
         ("narrow.weight".to_string(), normal(&[3, 32])),
         ("odd.weight".to_string(), normal(&[3, 10])),
         ("half".to_string(), normal(&[2, 3, 5]).to_dtype(DType::F16).unwrap()),
-        ("count".to_string(), Tensor::new([1i32, -7, 3], &device).unwrap()),
+        ("count".to_string(), Tensor::from_slice(&[1i32, -7, 3], [3], &device).unwrap()),
         ("scalar".to_string(), normal(&[1]).squeeze(0).unwrap()),
     ])
 }
@@ -112,6 +112,9 @@ fn matrices_are_rounded_to_blocks_as_the_library_rounds_them() {
         printed(&["convert", &small, &again]);
         assert_eq!(bytes(&again), bytes(&small));
         printed(&["convert", &small, &dense, "--dtype", "f32"]);
+        let half = at(&folder, &format!("half-{ending}"));
+        printed(&["convert", &small, &half, "--dtype", "f16"]);
+        assert_eq!(open(&half).info("layer.weight").unwrap().encoding(), &Encoding::Plain(DType::F16));
         let decoded = open(&dense).tensor("layer.weight", &taper::cpu()).unwrap();
         assert!(decoded.equal(&dict["layer.weight"].dequantize()).unwrap());
     }
@@ -179,7 +182,7 @@ fn a_process_that_is_killed_leaves_no_file() {
     file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     file.write_all(header.as_bytes()).unwrap();
     // Zeros that take no place on the disk.
-    let start = file.seek(SeekFrom::Current(0)).unwrap();
+    let start = file.stream_position().unwrap();
     file.set_len(start + LARGE_BYTES).unwrap();
 
     let temporary = || {

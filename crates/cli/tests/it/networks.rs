@@ -38,7 +38,7 @@ fn made_inputs_need_a_shape() {
     let run = |input: &str| printed(&["run", network, "--input", input]);
     assert_ne!(run("x=zeros:1x3x48x192"), run("x=random:1x3x48x192"));
     assert_eq!(run("x=random:1x3x48x192"), run("x=random:1,3,48,192"));
-    assert!(refused(&["run", network]).contains("add --input x=FILE or x=random"));
+    assert!(refused(&["run", network]).contains("add --input x=FILE or x=random:SHAPE"));
     assert!(refused(&["run", network, "--input", "x=ones"]).contains("--input x=ones:1x3x224x224"));
     assert!(refused(&["run", network, "--input", "x=ones:1xa"]).contains("this is no shape"));
     assert!(refused(&["run", network, "--input", "y=ones"]).contains("there is no input y"));
