@@ -14,6 +14,7 @@ use taper::{
         LanguageModel,
         generate::{GenerationConfig, generate_from},
         load_language_model,
+        serving::{Engine, EngineConfig, Event, Request},
     },
     nn::Module,
     no_grad,
@@ -29,12 +30,14 @@ use crate::{
 /// Measures how many tokens a second a language model reads and writes.
 ///
 /// The tests have llama-bench's names: pp512 reads a prompt of 512 tokens at once, tg128 writes 128 tokens
-/// one after the other. Each test runs once without being counted, so that kernels are compiled.
+/// one after the other. tg128x16 writes sixteen such texts at the same time, as a server does, and counts the
+/// tokens of all. Each test runs once without being counted, so that kernels are compiled.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   taper bench SmolLM2-135M-Instruct.Q4_1.gguf
-  taper bench model.gguf -p 128,512 -n 64 -r 3 --device cpu --json")]
+  taper bench model.gguf -p 128,512 -n 64 -r 3 --device cpu --json
+  taper bench model.gguf -p 0 -n 64 --texts 1,16")]
 pub(crate) struct Options {
     /// A GGUF file, a folder with config.json and weights, or a name such as org/name
     model: PathBuf,
@@ -44,6 +47,9 @@ pub(crate) struct Options {
     /// Tokens that are generated, for a test each; 0 for none
     #[arg(short = 'n', long, value_delimiter = ',', default_value = "128")]
     generate: Vec<usize>,
+    /// Texts that are generated at the same time, for a test each
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    texts: Vec<usize>,
     /// Repetitions of each test
     #[arg(short = 'r', long, default_value_t = 5)]
     repetitions: usize,
@@ -54,29 +60,38 @@ pub(crate) struct Options {
     device: DeviceOption,
 }
 
-/// A test: how many tokens it reads at once, or writes one after the other.
+/// A test: how many tokens it reads at once, or writes one after the other, and in how many texts.
 #[derive(Clone, Copy)]
 enum Test {
     Prompt(usize),
     Generate(usize),
+    Texts { texts: usize, tokens: usize },
 }
 
 impl Test {
     fn tokens(self) -> usize {
         match self {
             Test::Prompt(tokens) | Test::Generate(tokens) => tokens,
+            Test::Texts { texts, tokens } => texts * tokens,
         }
+    }
+
+    /// A test of texts of this many new tokens.
+    fn of_texts(texts: usize, tokens: usize) -> Test {
+        if texts == 1 { Test::Generate(tokens) } else { Test::Texts { texts, tokens } }
     }
 
     fn name(self) -> String {
         match self {
             Test::Prompt(tokens) => format!("pp{tokens}"),
             Test::Generate(tokens) => format!("tg{tokens}"),
+            Test::Texts { texts, tokens } => format!("tg{tokens}x{texts}"),
         }
     }
 
     /// Runs the test once.
-    fn run(self, model: &(dyn LanguageModel + Send + Sync)) -> taper::Result<()> {
+    fn run(self, engine: &mut Engine) -> taper::Result<()> {
+        let model = engine.model();
         let vocabulary = model.vocab_size().max(1);
         match self {
             Test::Prompt(tokens) => {
@@ -89,6 +104,18 @@ impl Test {
                 let config = GenerationConfig { max_new_tokens: tokens, ..Default::default() };
                 for token in generate_from(model, model.new_cache(), &[0], &config)? {
                     token?;
+                }
+            }
+            Test::Texts { texts, tokens } => {
+                for text in 0..texts {
+                    engine.add(Request::new(vec![(text % vocabulary) as u32], tokens))?;
+                }
+                while !engine.is_idle() {
+                    for (_, event) in engine.step() {
+                        if let Event::Failed(error) = event {
+                            return Err(error);
+                        }
+                    }
                 }
             }
         }
@@ -134,7 +161,11 @@ impl Subject {
     fn json(&self, test: Test, rates: &Rates) -> Value {
         let (prompt, generated) = match test {
             Test::Prompt(tokens) => (tokens, 0),
-            Test::Generate(tokens) => (0, tokens),
+            Test::Generate(tokens) | Test::Texts { tokens, .. } => (0, tokens),
+        };
+        let texts = match test {
+            Test::Texts { texts, .. } => texts,
+            Test::Prompt(_) | Test::Generate(_) => 1,
         };
         json!({
             "model": self.name,
@@ -145,6 +176,7 @@ impl Subject {
             "test": test.name(),
             "n_prompt": prompt,
             "n_gen": generated,
+            "n_texts": texts,
             "avg_ts": rates.mean(),
             "stddev_ts": rates.deviation(),
             "samples_ts": rates.0,
@@ -166,7 +198,12 @@ pub(crate) fn run(options: &Options) -> Outcome {
         .prompt
         .iter()
         .map(|&tokens| Test::Prompt(tokens))
-        .chain(options.generate.iter().map(|&tokens| Test::Generate(tokens)))
+        .chain(
+            options
+                .generate
+                .iter()
+                .flat_map(|&tokens| options.texts.iter().map(move |&texts| Test::of_texts(texts, tokens))),
+        )
         .filter(|test| test.tokens() > 0)
         .collect();
     let device = options.device.open()?;
@@ -178,16 +215,19 @@ pub(crate) fn run(options: &Options) -> Outcome {
         parameters: model.num_parameters(),
         device,
     };
+    let texts = options.texts.iter().copied().max().unwrap_or(0).max(1);
+    let config = EngineConfig { max_sequences: texts, kept_tokens: 0, ..Default::default() };
+    let mut engine = Engine::new(model, config)?;
     let mut found = Vec::new();
     if !options.json {
         println!("| model | size | params | device | test | t/s |\n|---|---:|---:|---|---|---:|");
     }
     for test in tests {
-        test.run(&*model)?;
+        test.run(&mut engine)?;
         let mut rates = Rates(Vec::new());
         for _ in 0..options.repetitions {
             let begin = Instant::now();
-            test.run(&*model)?;
+            test.run(&mut engine)?;
             rates.0.push(test.tokens() as f64 / begin.elapsed().as_secs_f64());
         }
         match options.json {

@@ -71,8 +71,8 @@ fn requests() -> Vec<Request> {
 fn texts_that_join_and_leave_get_their_own_tokens() {
     for device in devices() {
         let names: &[&str] = match device.name() {
-            // There are windows, soft caps, states in place of tables, learned positions, and frequencies that
-            // depend on the length, whose texts run one after the other.
+            // Windows, soft caps, states in place of tables and learned positions; frequencies that depend on
+            // the length, whose texts run one after the other.
             "cpu" => &["llama", "gemma2", "gemma3", "mistral", "gpt2", "mamba", "rwkv7", "phi3_longrope"],
             _ => &["llama", "rwkv7"],
         };
