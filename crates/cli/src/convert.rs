@@ -204,24 +204,32 @@ fn copy_companions(from: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
+/// The format of the options' blocks, if the new file can hold it.
+fn block_format(options: &Options, target: Target) -> Outcome<Option<WeightFormat>> {
+    let Some(name) = &options.quantize else { return Ok(None) };
+    let format = formats::named(name, options.group_size)?;
+    let holders = match (target.has_blocks(), target, format) {
+        (false, ..) => ".safetensors, .gguf or a folder",
+        (true, Target::Gguf, WeightFormat::Integers(_) | WeightFormat::Nf4 { .. }) => {
+            ".safetensors or a folder"
+        }
+        (true, ..) => return Ok(Some(format)),
+    };
+    let output = options.output.display();
+    Err(format!("{output}: this format holds no blocks of {name}; give {holders}").into())
+}
+
 /// Writes the new file or folder.
 pub(crate) fn run(options: &Options) -> Outcome {
     let target = Target::of(&options.output)?;
-    let mut rounding = match &options.quantize {
-        None => None,
-        Some(name) if !target.has_blocks() => {
-            return Err(format!(
-                "{}: this format holds no blocks of {name}; give .safetensors, .gguf or a folder",
-                options.output.display()
-            )
-            .into());
-        }
-        Some(name) => {
-            let format = formats::named(name, options.group_size)?;
-            Some(Rounding { format, exclude: &options.exclude, rounded: 0, unfit: 0, in_blocks: 0 })
-        }
-    };
+    let format = block_format(options, target)?;
+    let exclude = &options.exclude;
+    let mut rounding = format.map(|format| Rounding { format, exclude, rounded: 0, unfit: 0, in_blocks: 0 });
     let path = model::find(&options.input)?;
+    let is_same = path.canonicalize().ok() == options.output.canonicalize().ok();
+    if is_same && options.output.exists() {
+        return Err(format!("{}: this is the input too; give another name", options.output.display()).into());
+    }
     let mut file = weights::open(&path)?;
     if let Some(name) = &options.under {
         file = file.under(name)?;

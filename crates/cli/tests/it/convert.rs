@@ -124,6 +124,8 @@ fn matrices_are_rounded_to_blocks_as_the_library_rounds_them() {
     assert!(matches!(open(&kept).info("narrow.weight").unwrap().encoding(), Encoding::Blocks(_)));
     let message = refused(&["convert", &first, &at(&folder, "x.npz"), "--quantize", "q8_0"]);
     assert!(message.contains("holds no blocks") && message.contains(".gguf"), "{message}");
+    let message = refused(&["convert", &first, &at(&folder, "x.gguf"), "--quantize", "nf4"]);
+    assert!(message.contains("holds no blocks of nf4; give .safetensors or a folder"), "{message}");
     let message = refused(&["convert", &first, &at(&folder, "x.gguf"), "--quantize", "q9"]);
     assert!(message.contains("give one of q4_0"), "{message}");
 }
@@ -135,6 +137,8 @@ fn a_folder_stays_a_model() {
     fs::write(&text, "The library was open. ".repeat(6)).unwrap();
     printed(&["convert", model, &small, "--quantize", "q8_0"]);
     assert!(Path::new(&small).join("tokenizer.json").exists());
+    let message = refused(&["convert", &small, &format!("{small}/."), "--dtype", "f32"]);
+    assert!(message.contains("give another name"), "{message}");
     let of = |model: &str| {
         let found =
             json(&["perplexity", model, "--text", &text, "--context", "32", "--stride", "16", "--json"]);
