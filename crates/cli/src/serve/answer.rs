@@ -25,7 +25,7 @@ use super::{
     worker::{Job, Ticket, Update, Updates},
 };
 
-/// The number of chunks that wait for a slow client before its texts are cancelled or wait too.
+/// The number of chunks that wait for a slow client; the news of its texts then wait in their own queue.
 const WAITING_CHUNKS: usize = 256;
 
 /// A generated token with the most likely tokens in its place.
@@ -41,15 +41,37 @@ pub(super) struct Piece {
     pub(super) finish: Option<&'static str>,
 }
 
+/// The counts of a request, which join the server's counters when it ends, however it ends.
+struct Measured {
+    server: Arc<Server>,
+    served: Arc<Served>,
+    prompt_tokens: usize,
+    generated_tokens: usize,
+    begin: Instant,
+    first_token: Option<Duration>,
+    /// Whether the request has its answer, or an error.
+    is_complete: bool,
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        let ended = Ended {
+            prompt_tokens: self.prompt_tokens,
+            generated_tokens: self.generated_tokens,
+            cancelled: !self.is_complete,
+            duration: self.begin.elapsed(),
+            first_token: self.first_token,
+        };
+        self.server.metrics.ended(&self.served.name, &ended);
+    }
+}
+
 /// The jobs of a request, accepted by the thread of the model.
 pub(super) struct Accepted {
-    pub(super) served: Arc<Served>,
-    server: Arc<Server>,
     tickets: Vec<Ticket>,
     updates: Updates,
     stop_words: Vec<String>,
-    prompt_tokens: usize,
-    begin: Instant,
+    measured: Measured,
     _place: Place,
 }
 
@@ -62,38 +84,30 @@ impl Accepted {
         stop_words: Vec<String>,
         prompt_tokens: usize,
     ) -> Result<Accepted, Failure> {
-        let (begin, place) = (Instant::now(), served.place(server.limits.max_queue)?);
-        let (tickets, updates) = served.language()?.worker.submit(jobs).await?;
-        Ok(Accepted {
-            served: served.clone(),
+        let place = served.place(server.limits.max_queue)?;
+        let mut measured = Measured {
             server: server.clone(),
-            tickets,
-            updates,
-            stop_words,
+            served: served.clone(),
             prompt_tokens,
-            begin,
-            _place: place,
-        })
+            generated_tokens: 0,
+            begin: Instant::now(),
+            first_token: None,
+            is_complete: false,
+        };
+        let submitted = served.language()?.worker.submit(jobs).await;
+        measured.is_complete = submitted.is_err();
+        let (tickets, updates) = submitted?;
+        Ok(Accepted { tickets, updates, stop_words, measured, _place: place })
     }
 
     /// The texts as pieces.
-    fn answer(&mut self) -> Result<Answer<'_>, Failure> {
-        let language = self.served.language()?;
+    fn answer<'a>(&'a mut self, language: &'a Language) -> Answer<'a> {
         let options = TextOptions { stop_words: std::mem::take(&mut self.stop_words) };
         let texts = self.tickets.drain(..).map(|ticket| Text {
             pieces: TextPieces::new(&language.tokenizer, &options),
             ticket: Some(ticket),
         });
-        Ok(Answer {
-            texts: texts.collect(),
-            updates: &mut self.updates,
-            server: &self.server,
-            served: &self.served,
-            prompt_tokens: self.prompt_tokens,
-            generated_tokens: 0,
-            begin: self.begin,
-            first_token: None,
-        })
+        Answer { texts: texts.collect(), updates: &mut self.updates, measured: &mut self.measured }
     }
 }
 
@@ -107,20 +121,15 @@ struct Text<'a> {
 pub(super) struct Answer<'a> {
     texts: Vec<Text<'a>>,
     updates: &'a mut Updates,
-    server: &'a Server,
-    served: &'a Served,
-    prompt_tokens: usize,
-    generated_tokens: usize,
-    begin: Instant,
-    first_token: Option<Duration>,
+    measured: &'a mut Measured,
 }
 
 impl Answer<'_> {
     /// The next piece of any text; none once all have ended.
     async fn next(&mut self) -> Option<Result<Piece, Failure>> {
-        let limit = self.server.limits.timeout;
+        let limit = self.measured.server.limits.timeout;
         while self.texts.iter().any(|text| text.ticket.is_some()) {
-            let update = match timeout_at(self.begin + limit, self.updates.recv()).await {
+            let update = match timeout_at(self.measured.begin + limit, self.updates.recv()).await {
                 Ok(Some(update)) => update,
                 Ok(None) => return Some(Err(Failure::server("the thread of the model has ended"))),
                 Err(_) => return Some(Err(Failure::too_late(limit.as_secs()))),
@@ -131,6 +140,7 @@ impl Answer<'_> {
                 Err(failure) => return Some(Err(failure)),
             }
         }
+        self.measured.is_complete = true;
         None
     }
 
@@ -143,8 +153,8 @@ impl Answer<'_> {
         let fault = |error: taper::Error| Failure::server(error.kind().to_string());
         let piece = match update {
             Update::Token { token, top } => {
-                self.first_token.get_or_insert(self.begin.elapsed());
-                self.generated_tokens += 1;
+                self.measured.first_token.get_or_insert(self.measured.begin.elapsed());
+                self.measured.generated_tokens += 1;
                 let added = text.pieces.push(token.id).map_err(fault)?;
                 let finish = text.pieces.is_finished().then_some("stop");
                 Piece { index, text: added, token: Some((token, top)), finish }
@@ -164,24 +174,10 @@ impl Answer<'_> {
 
     /// OpenAI's count of tokens.
     pub(super) fn usage(&self) -> Json {
+        let (prompt, generated) = (self.measured.prompt_tokens, self.measured.generated_tokens);
         json!({
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.generated_tokens,
-            "total_tokens": self.prompt_tokens + self.generated_tokens,
+            "prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated,
         })
-    }
-}
-
-impl Drop for Answer<'_> {
-    fn drop(&mut self) {
-        let ended = Ended {
-            prompt_tokens: self.prompt_tokens,
-            generated_tokens: self.generated_tokens,
-            cancelled: self.texts.iter().any(|text| text.ticket.is_some()),
-            duration: self.begin.elapsed(),
-            first_token: self.first_token,
-        };
-        self.server.metrics.ended(&self.served.name, &ended);
     }
 }
 
@@ -205,9 +201,9 @@ pub(super) trait Format: Send + 'static {
 
 /// The answer as a whole. If the client goes away, this future is dropped, and with it the texts.
 pub(super) async fn whole(mut accepted: Accepted, mut format: impl Format) -> Result<Response, Failure> {
-    let served = accepted.served.clone();
+    let served = accepted.measured.served.clone();
     let language = served.language()?;
-    let mut answer = accepted.answer()?;
+    let mut answer = accepted.answer(language);
     while let Some(piece) = answer.next().await {
         format.collect(piece?, language);
     }
@@ -220,9 +216,9 @@ pub(super) fn stream(mut accepted: Accepted, mut format: impl Format, include_us
     let (out, mut chunks) = mpsc::channel::<String>(WAITING_CHUNKS);
     tokio::spawn(async move {
         let written = async {
-            let served = accepted.served.clone();
+            let served = accepted.measured.served.clone();
             let language = served.language()?;
-            let mut answer = accepted.answer()?;
+            let mut answer = accepted.answer(language);
             for chunk in format.begin() {
                 send(&out, &chunk.to_string()).await;
             }
