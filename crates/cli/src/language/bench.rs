@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use taper::{
     Device, Tensor,
     models::{
-        LanguageModel,
         generate::{GenerationConfig, generate_from},
         load_language_model,
         serving::{Engine, EngineConfig, Event, Request},

@@ -28,9 +28,12 @@ fn ids(tokens: &[Token]) -> Vec<u32> {
     tokens.iter().map(|token| token.id).collect()
 }
 
+/// The tokens of a request, and its last event.
+type Text = (Vec<Token>, Option<Result<FinishReason, Error>>);
+
 /// The events of each request, up to the last.
 #[derive(Default)]
-struct Texts(BTreeMap<RequestId, (Vec<Token>, Option<Result<FinishReason, Error>>)>);
+struct Texts(BTreeMap<RequestId, Text>);
 
 impl Texts {
     fn step(&mut self, engine: &mut Engine) {
