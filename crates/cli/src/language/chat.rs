@@ -103,12 +103,16 @@ impl Chat {
 pub(crate) fn run(options: Options) -> Outcome {
     let device = options.device.open()?;
     let loaded = model::load(&options.model, &device)?;
-    let mut config = options.sampling.config(loaded.tokenizer.end_tokens());
+    let config = options.sampling.config(loaded.tokenizer.end_tokens());
     #[cfg(feature = "guidance")]
-    if let Some(path) = &options.json_schema {
-        let grammar = Grammar::json_schema(&error::read_text(path)?)?;
-        config.logits_rule = Some(Guide::new(&loaded.tokenizer)?.rule(&grammar)?);
-    }
+    let config = match &options.json_schema {
+        Some(path) => {
+            let grammar = Grammar::json_schema(&error::read_text(path)?)?;
+            let rule = Guide::new(&loaded.tokenizer)?.rule(&grammar)?;
+            GenerationConfig { logits_rule: Some(rule), ..config }
+        }
+        None => config,
+    };
     let mut chat = Chat {
         config,
         cache: loaded.model.new_cache(),

@@ -39,7 +39,7 @@ struct Answer {
 
 impl Answer {
     fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+        serde_json::from_str(&self.body).unwrap()
     }
 
     /// The JSON of an answer that is one.
