@@ -128,6 +128,7 @@ pub(super) fn grid(
 #[cfg(test)]
 mod tests {
     use super::{super::operands::WIDEST, *};
+    use crate::tuning::MICRO_KERNEL_GRAIN;
 
     #[test]
     fn rectangles_cover_the_result_once() {
