@@ -372,6 +372,11 @@ impl KvCache {
         eval_all(&self.long_tables().collect::<Vec<_>>())
     }
 
+    /// The bytes of the long tables and the states.
+    pub(crate) fn bytes(&self) -> usize {
+        self.long_tables().map(|table| table.numel() * table.dtype().size()).sum()
+    }
+
     /// The long tables of all layers, and the states of recurrent ones.
     fn long_tables(&self) -> impl Iterator<Item = &Tensor> {
         let tables = self.layers.iter().filter_map(|layer| layer.long.as_ref());

@@ -215,7 +215,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         device,
     };
     let texts = options.texts.iter().copied().max().unwrap_or(0).max(1);
-    let config = EngineConfig { max_sequences: texts, kept_tokens: 0, ..Default::default() };
+    let config = EngineConfig { max_sequences: texts, kept_bytes: 0, ..Default::default() };
     let mut engine = Engine::new(model, config)?;
     let mut found = Vec::new();
     if !options.json {

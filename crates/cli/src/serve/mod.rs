@@ -61,6 +61,9 @@ pub(crate) struct Options {
     /// The greatest number of texts that a model writes at the same time
     #[arg(long, default_value_t = EngineConfig::default().max_sequences)]
     max_batch: usize,
+    /// Mebibytes of keys and values of earlier texts that a model keeps, for prompts that begin as they do
+    #[arg(long, default_value_t = 256)]
+    max_kept: usize,
     /// The greatest number of requests of a model that wait or run
     #[arg(long, default_value_t = 64)]
     max_queue: usize,
@@ -136,7 +139,8 @@ impl Server {
 /// Loads the models and answers requests until the program is stopped.
 pub(crate) fn run(options: &Options) -> Outcome {
     let device = options.device.open()?;
-    let config = EngineConfig { max_sequences: options.max_batch, ..Default::default() };
+    let (max_sequences, kept_bytes) = (options.max_batch, options.max_kept.saturating_mul(1 << 20));
+    let config = EngineConfig { max_sequences, kept_bytes, ..Default::default() };
     let mut models: Vec<Arc<Served>> = Vec::new();
     for argument in &options.models {
         let served = Served::load(argument, &device, &config)?;

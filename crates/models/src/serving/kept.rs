@@ -8,13 +8,13 @@ const MIN_SHARED_TOKENS: usize = 16;
 /// The texts that are kept, the one that was used last at the end.
 pub(super) struct Kept {
     texts: Vec<(Vec<u32>, KvCache)>,
-    /// The greatest number of tokens of all texts together.
-    max_tokens: usize,
+    /// The bytes of all caches at most.
+    max_bytes: usize,
 }
 
 impl Kept {
-    pub(super) fn new(max_tokens: usize) -> Kept {
-        Kept { texts: Vec::new(), max_tokens }
+    pub(super) fn new(max_bytes: usize) -> Kept {
+        Kept { texts: Vec::new(), max_bytes }
     }
 
     /// A cache with the longest beginning of a prompt that is kept. At least one token is left to be read,
@@ -38,20 +38,20 @@ impl Kept {
 
     /// Keeps a text with its cache of one row. Beginnings of it need not be kept beside it.
     pub(super) fn keep(&mut self, text: &[u32], cache: &KvCache) {
-        if text.len() < MIN_SHARED_TOKENS || text.len() > self.max_tokens || !cache.can_join() {
+        if text.len() < MIN_SHARED_TOKENS || cache.bytes() > self.max_bytes || !cache.can_join() {
             return;
         }
         self.texts.retain(|(other, _)| !text.starts_with(other));
         self.texts.push((text.to_vec(), cache.clone()));
-        let mut tokens: usize = self.texts.iter().map(|(text, _)| text.len()).sum();
-        while tokens > self.max_tokens {
-            tokens -= self.texts.remove(0).0.len();
+        let mut bytes: usize = self.texts.iter().map(|(_, cache)| cache.bytes()).sum();
+        while bytes > self.max_bytes {
+            bytes -= self.texts.remove(0).1.bytes();
         }
     }
 
     /// Keeps a text whose keys and values are a row of a batch. A text that cannot be copied is not kept.
     pub(super) fn keep_row(&mut self, text: &[u32], cache: &KvCache, row: usize) {
-        if self.max_tokens == 0 || text.len() < MIN_SHARED_TOKENS {
+        if self.max_bytes == 0 || text.len() < MIN_SHARED_TOKENS {
             return;
         }
         if let Ok(alone) = KvCache::regrouped(&[(cache, &[row])])

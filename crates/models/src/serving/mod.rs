@@ -30,11 +30,11 @@
 //! ```
 //!
 //! The beginnings of texts are kept: a prompt that begins with the tokens of an earlier text, as the next
-//! message of a conversation does, is read from there on ([`EngineConfig::kept_tokens`]).
+//! message of a conversation does, is read from there on ([`EngineConfig::kept_bytes`]).
 //!
 //! Products of several rows add in another order than those of one, so that the logits of a text differ in
 //! their last digits with the number of texts beside it. With [`EngineConfig::max_sequences`] of 1 and
-//! `kept_tokens` of 0 each text is that of [`generate`](crate::generate::generate) to the bit.
+//! `kept_bytes` of 0 each text is that of [`generate`](crate::generate::generate) to the bit.
 
 mod kept;
 
@@ -66,14 +66,14 @@ pub struct EngineConfig {
     /// The greatest number of positions, prompts and new tokens together, for which all running texts may
     /// need a cache; later requests wait. 131,072 by default.
     pub max_positions: usize,
-    /// The number of tokens of earlier texts whose keys and values are kept for prompts that begin with the
-    /// same tokens; 16,384 by default, and 0 keeps none.
-    pub kept_tokens: usize,
+    /// The bytes of keys and values of earlier texts that are kept, for prompts that begin with the same
+    /// tokens; 256 MiB by default, and 0 keeps none.
+    pub kept_bytes: usize,
 }
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        EngineConfig { max_sequences: 16, prompt_chunk: 64, max_positions: 131_072, kept_tokens: 16_384 }
+        EngineConfig { max_sequences: 16, prompt_chunk: 64, max_positions: 131_072, kept_bytes: 256 << 20 }
     }
 }
 
@@ -192,7 +192,7 @@ impl Engine {
         Ok(Engine {
             cache: model.new_cache(),
             model,
-            kept: Kept::new(config.kept_tokens),
+            kept: Kept::new(config.kept_bytes),
             config,
             steps: TextSteps::new(),
             requests: 0,

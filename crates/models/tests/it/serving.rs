@@ -104,7 +104,7 @@ fn texts_that_join_and_leave_get_their_own_tokens() {
 fn one_text_at_a_time_is_that_of_generate_to_the_bit() {
     let device = backend_cpu::cpu();
     let lone = model("llama", &device);
-    let config = EngineConfig { max_sequences: 1, kept_tokens: 0, ..Default::default() };
+    let config = EngineConfig { max_sequences: 1, kept_bytes: 0, ..Default::default() };
     let mut engine = engine("llama", &device, config);
     let mut texts = Texts::default();
     let sampling = SamplingConfig { temperature: 0.8, top_k: 9, seed: 4, ..Default::default() };
