@@ -235,6 +235,9 @@ pub(crate) const BLOCK_VECTORS: usize = 8;
 /// Numbers of an operand in blocks that a thread decodes at once, about half of a second-level cache in
 /// f32. It cuts sums, so it is constant. No benchmark exercises it yet.
 pub(crate) const DECODED_ELEMENTS: usize = 1 << 16;
+/// Rows of the other operand up to which decoded rows are the left operand of a product: to pack them as
+/// columns would cost more than the product. `taper bench MODEL.gguf -p 16,32,64` exercises it.
+pub(crate) const TRANSPOSED_MAX_ROWS: usize = 64;
 /// Rows or columns of such an operand that are decoded together if its terms are not contiguous. It cuts
 /// sums, so it is constant.
 pub(crate) const DECODED_SIDE: usize = 512;

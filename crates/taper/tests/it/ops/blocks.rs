@@ -108,8 +108,8 @@ fn products_read_blocks_as_either_operand() {
         let own = move |d: &Device| weight(format, &[n, k], 1, DType::F32, d);
         // How an operand is read does not depend on how an element is decoded.
         let every_way = matches!(format, GgmlType::Q4_1 | GgmlType::Q6_K);
-        let sizes = [(5, 1), (1, 1), (70, 1), (3, 2)];
-        for (m, batch) in sizes.into_iter().take(if every_way { 4 } else { 1 }) {
+        let sizes = [(5, 1), (1, 1), (70, 1), (3, 2), (17, 2)];
+        for (m, batch) in sizes.into_iter().take(if every_way { 5 } else { 1 }) {
             let what = |what: &str| format!("{what} of {}, {batch} x {m} rows", format.name());
             let rows = move |columns: usize, d: &Device| tensor(&[batch, m, columns], 3, DType::F32, d);
             agree_sums(&what("x wᵀ"), |d| rows(k, d)?.matmul(&own(d)?.t()?));

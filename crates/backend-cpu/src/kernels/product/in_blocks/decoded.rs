@@ -25,7 +25,9 @@ use crate::{
     rounding::int8_activations,
     simd::{bytes::ByteForm, isa::Isa},
     threads,
-    tuning::{BLOCK_GRAIN, BLOCK_VECTORS, DECODED_ELEMENTS, DECODED_SIDE, MICRO_KERNEL_GRAIN},
+    tuning::{
+        BLOCK_GRAIN, BLOCK_VECTORS, DECODED_ELEMENTS, DECODED_SIDE, MICRO_KERNEL_GRAIN, TRANSPOSED_MAX_ROWS,
+    },
 };
 
 /// Parts of the rows for each thread, so that a delayed one does not delay the whole.
@@ -34,27 +36,44 @@ const PARTS_OF_THREAD: usize = 4;
 /// A type that decoded numbers are multiplied in.
 pub(crate) trait Decoded: HasMicroKernels + Send + Sync {
     const IS_F32: bool;
-    fn of(x: f32) -> Self;
+    /// Calls `f` with memory for decoded numbers, which each thread keeps.
+    fn with_decoded<R>(f: impl FnOnce(&mut Vec<Self>) -> R) -> R;
+    /// Decodes elements that follow each other from `start` on.
+    fn decode(blocks: &Blocks<'_>, start: usize, out: &mut [Self]);
 }
 
 impl Decoded for f32 {
     const IS_F32: bool = true;
 
-    fn of(x: f32) -> f32 {
-        x
+    fn with_decoded<R>(f: impl FnOnce(&mut Vec<f32>) -> R) -> R {
+        DECODED.with_borrow_mut(f)
+    }
+
+    fn decode(blocks: &Blocks<'_>, start: usize, out: &mut [f32]) {
+        blocks.decode(start, out);
     }
 }
 
 impl Decoded for f64 {
     const IS_F32: bool = false;
 
-    fn of(x: f32) -> f64 {
-        x.into()
+    fn with_decoded<R>(f: impl FnOnce(&mut Vec<f64>) -> R) -> R {
+        DECODED_WIDE.with_borrow_mut(f)
+    }
+
+    fn decode(blocks: &Blocks<'_>, start: usize, out: &mut [f64]) {
+        RUN.with_borrow_mut(|run| {
+            run.resize(out.len(), 0.0);
+            blocks.decode(start, run);
+            out.iter_mut().zip(&*run).for_each(|(to, &x)| *to = x.into());
+        });
     }
 }
 
 thread_local! {
     static RUN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static DECODED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static DECODED_WIDE: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The operand in blocks, as a matrix of outer positions (rows of the left operand, columns of the right one)
@@ -74,11 +93,7 @@ impl Operand<'_> {
 
     /// Decodes elements that follow each other from `start` on.
     fn run<T: Decoded>(&self, start: isize, out: &mut [T]) {
-        RUN.with_borrow_mut(|run| {
-            run.resize(out.len(), 0.0);
-            self.blocks.decode(start as usize, run);
-            out.iter_mut().zip(&*run).for_each(|(to, &x)| *to = T::of(x));
-        });
+        T::decode(&self.blocks, start as usize, out);
     }
 
     /// Whether neighbours along the outer axis follow each other, and those along the terms do not.
@@ -90,7 +105,8 @@ impl Operand<'_> {
     /// outer positions.
     fn decode<T: Decoded>(&self, outer: &Range<usize>, terms: &Range<usize>, to: &mut Vec<T>) {
         // A panel's last registers may reach past its last column.
-        to.resize(outer.len() * terms.len() + WIDEST, T::of(0.0));
+        let numel = outer.len() * terms.len() + WIDEST;
+        to.resize(to.len().max(numel), T::ZERO);
         if self.follows_outer() {
             for (row, term) in to.chunks_exact_mut(outer.len()).zip(terms.clone()) {
                 self.run(self.element(outer.start, term), row);
@@ -166,22 +182,22 @@ pub(crate) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         }
         return epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n));
     }
+    let transposed = Transposed::of(parts, left || operand(0).follows_outer());
     // All threads get as many parts, and as large ones; the sums are cut as they are on one thread.
     let threads = threads::worth(of.multiplications(), MICRO_KERNEL_GRAIN);
     let across = side.div_ceil(step).max(1).next_multiple_of(threads);
     let step = side.div_ceil(across).next_multiple_of(WIDEST).max(WIDEST);
     let across = side.div_ceil(step);
-    let task = |i: usize| -> Result<()> {
+    let task = |i: usize, decoded: &mut Vec<T>| -> Result<()> {
         let (b, part) = (i / across, i % across);
         let outer = part * step..side.min((part + 1) * step);
         // SAFETY: `run` checked both layouts and the output against their buffers; parts of the result are
         // apart.
         let whole = unsafe { product::<T>(of, lhs, rhs, sums, b) };
         let operand = operand(b);
-        let mut decoded = Vec::new();
         for start in (0..k).step_by(terms_step) {
             let terms = start..k.min(start + terms_step);
-            operand.decode(&outer, &terms, &mut decoded);
+            operand.decode(&outer, &terms, decoded);
             let [along_outer, along_terms] = match operand.follows_outer() {
                 true => [1, outer.len()],
                 false => [terms.len(), 1],
@@ -191,6 +207,13 @@ pub(crate) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
             let update = if start == 0 { Update::Set } else { Update::Add };
             let at = decoded.as_ptr();
             let mut piece = Product { k: terms.len(), update, ..whole };
+            if let Some(transposed) = &transposed {
+                let a = Strided { at, row: along_outer, column: along_terms };
+                let to = whole.to.wrapping_add(outer.start);
+                // SAFETY: `decoded` has all rows and terms of `a`, and these results are the task's own.
+                unsafe { transposed.multiply(isa, Product { a, to, ..piece }, b, outer.len())? };
+                continue;
+            }
             let shifted;
             let rows = if left {
                 piece.a = Strided { at, row: along_outer, column: along_terms };
@@ -214,8 +237,60 @@ pub(crate) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         }
         Ok(())
     };
-    share_among(threads, of.batches * across, task)?;
+    share_among(threads, of.batches * across, |i| T::with_decoded(|decoded| task(i, decoded)))?;
     epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
+}
+
+/// The other operand of products with few rows, transposed: decoded rows are then the left operand, which is
+/// read in place, and need not be packed as columns.
+struct Transposed<T> {
+    /// The numbers of all rows at each term, for each product of the batch.
+    columns: Vec<T>,
+    rows: usize,
+}
+
+impl<T: Decoded> Transposed<T> {
+    /// None if the products have other sizes, or `is_left` says that another form takes them.
+    fn of(parts: &Parts<'_>, is_left: bool) -> Option<Transposed<T>> {
+        let Parts { of, lhs, rhs, sums, .. } = *parts;
+        if is_left || !(2..=TRANSPOSED_MAX_ROWS).contains(&of.m) {
+            return None;
+        }
+        let mut columns = Vec::with_capacity(of.batches * of.k * of.m);
+        for b in 0..of.batches {
+            // SAFETY: `run` checked both layouts and the output against their buffers.
+            let whole = unsafe { product::<T>(of, lhs, rhs, sums, b) };
+            for term in 0..of.k {
+                // SAFETY: the rows and terms are within the left operand, whose layout was checked.
+                columns.extend((0..of.m).map(|row| unsafe { whole.a.element(row, term).read() }));
+            }
+        }
+        Some(Transposed { columns, rows: of.m })
+    }
+
+    /// Multiplies `decoded` rows, the left operand of `piece`, with product `b`'s columns. The results of a
+    /// decoded row are `piece.to_row` apart, and those of neighbouring rows follow each other.
+    ///
+    /// # Safety
+    /// As [`Product::run`] for the left operand, whose terms are all of the product's; the results can be
+    /// written, and nothing else accesses them.
+    unsafe fn multiply(&self, isa: Isa, piece: Product<'_, T>, b: usize, decoded: usize) -> Result<()> {
+        let (m, k) = (self.rows, piece.k);
+        let mut sums = vec![T::ZERO; decoded * m];
+        let columns = &self.columns[b * k * m..][..k * m];
+        let right = Strided { at: columns.as_ptr(), row: Steps::Even(m as isize), column: Steps::Even(1) };
+        let product = Product { n: m, b: right, to: sums.as_mut_ptr(), to_row: m, ..piece };
+        // SAFETY: the left operand is as `# Safety` asks, the right one has `m` columns of `k` terms, and
+        // `sums` has room for all results.
+        unsafe { product.run(isa, 0..decoded, 0..m, None)? };
+        for (i, sums) in sums.chunks_exact(m).enumerate() {
+            for (row, &sum) in sums.iter().enumerate() {
+                // SAFETY: these are the results of the decoded rows, by `# Safety`.
+                unsafe { piece.to.wrapping_add(row * piece.to_row + i).write(sum) };
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The format of a matrix whose rows are whole blocks, if a product of it with vectors is one of so few
