@@ -5,7 +5,7 @@
 
 Each client sends one request after the other: conversations as a whole and as streams, several messages with one
 beginning, JSON schemas, wrong requests, and streams that it leaves in the middle. The last lines have the tokens a
-second, the times between two tokens of a stream, and the server's memory after the first tenth and at the end.
+second, the times between two tokens of a stream, and the server's memory after half of the time and at the end.
 A request that fails, or memory that grows by more than a tenth, is an error. It needs nothing but Python.
 """
 
@@ -19,7 +19,8 @@ import sys
 import threading
 import time
 
-QUESTIONS = ["What is the capital of France?", "Name three fruits.", "Tell me a story about the sea.", "What is two and two?"]
+QUESTIONS = ["What is the capital of France?", "Name three fruits.", "Tell me a story about the sea.",
+             "What is two and two?"]
 SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Paris", "Rome"]}}, "required": ["city"],
           "additionalProperties": False}
 
@@ -39,7 +40,8 @@ class Client:
 
     def body(self, **more):
         messages = [{"role": "user", "content": self.random.choice(QUESTIONS)}]
-        return {"model": self.model, "messages": messages, "max_tokens": self.tokens, "temperature": 0.7, **more}
+        body = {"model": self.model, "messages": messages, "max_tokens": self.tokens, "temperature": 0.7}
+        return {**body, **more}
 
     def whole(self, **more):
         connection, response = self.post(self.body(**more))
@@ -66,7 +68,8 @@ class Client:
         connection.close()
 
     def schema(self):
-        text = self.whole(response_format={"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}})
+        form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
+        text = self.whole(response_format=form, max_tokens=200)
         assert json.loads(text)["city"] in SCHEMA["properties"]["city"]["enum"], text
 
     def wrong(self):
@@ -113,7 +116,8 @@ def main():
         threads = [threading.Thread(target=client.run, args=(end,)) for client in clients]
         for thread in threads:
             thread.start()
-        time.sleep(given.seconds / 10)
+        # Kept texts and the plans of batches fill their memory first.
+        time.sleep(given.seconds / 2)
         before = memory(process)
         for thread in threads:
             thread.join()
@@ -123,10 +127,11 @@ def main():
     waits = sorted(wait for client in clients for wait in client.waits) or [0.0]
     faults = [fault for client in clients for fault in client.faults]
     requests, written = sum(client.requests for client in clients), sum(client.written for client in clients)
-    print(f"{requests} requests in {seconds:.0f} s by {given.clients} clients, {written / seconds:.1f} tokens a second")
+    rate = written / seconds
+    print(f"{requests} requests in {seconds:.0f} s by {given.clients} clients, {rate:.1f} tokens a second")
     shares = ", ".join(f"{share:.0%} {waits[int(share * (len(waits) - 1))] * 1e3:.0f}" for share in (0.9, 0.99, 1))
     print(f"between two tokens of a stream: median {statistics.median(waits) * 1e3:.0f} ms, {shares}")
-    print(f"memory {before:.0f} MiB after a tenth of the time, {after:.0f} MiB at the end")
+    print(f"memory {before:.0f} MiB after half of the time, {after:.0f} MiB at the end")
     for fault in faults[:10]:
         print(fault, file=sys.stderr)
     if faults or after > 1.1 * before:
