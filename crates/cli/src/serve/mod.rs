@@ -38,8 +38,16 @@ const KEY_VARIABLE: &str = "TAPER_API_KEY";
 /// The threads that read requests and write answers; the models have their own.
 const HTTP_THREADS: usize = 2;
 
-/// Serves models over HTTP, with the interface of OpenAI
+/// Serves models over HTTP, with the interface of OpenAI.
+///
+/// The address is the first line of the output, and the page there is a chat. Texts of several requests are
+/// written at the same time.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  taper serve SmolLM2-135M-Instruct.Q4_1.gguf
+  taper serve chat=model.gguf HuggingFaceTB/SmolLM2-135M-Instruct --port 8000 --device wgpu
+  TAPER_API_KEY=secret taper serve model.gguf --host 0.0.0.0")]
 pub(crate) struct Options {
     /// Files, folders or names of the hub; NAME=PATH gives a model another name
     #[arg(required = true)]

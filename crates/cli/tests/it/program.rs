@@ -7,6 +7,8 @@ const COMMANDS: &[&str] = &[
     "chat",
     "complete",
     "embed",
+    #[cfg(feature = "serve")]
+    "serve",
     "transcribe",
     "classify",
     "detect",

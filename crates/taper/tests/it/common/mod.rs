@@ -31,6 +31,12 @@ pub(crate) fn logical_device(number: usize) -> Device {
     }
 }
 
+/// Whether special forms of the CPU's kernels are off in this run: operations with kernels of their own are
+/// then composed of others.
+pub(crate) fn has_plain_forms() -> bool {
+    std::env::var_os("TAPER_CPU_FORMS").is_some()
+}
+
 /// Whether the device under test has `dtype`. A test that skips it prints a line.
 pub(crate) fn has(device: &Device, dtype: DType) -> bool {
     let has = device.supports(dtype);
