@@ -531,7 +531,7 @@ fn long_bags_are_exact_and_a_bad_index_is_named() {
         let sum = BagOptions { mode: BagMode::Sum, ..Default::default() };
         let found = f::embedding_bag(&many, &wide, sum).and_then(|t| t.to_f64_vec());
         let said = found.unwrap_err().to_string();
-        assert!(said.contains("index 9") || device.name() != "cpu", "{said}");
+        assert!(said.contains("index 9") || !has_kernel && said.contains("index -3"), "{said}");
         let found = f::embedding_bag(&many.narrow(0, 0, 800).unwrap(), &wide, sum).unwrap().to_f64_vec();
         assert!(found.unwrap().iter().all(|&sum| sum == 10.0));
     }
