@@ -209,16 +209,9 @@ impl KvCache {
     #[track_caller]
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
         self.abandon_step();
-        if let (Some(batch), Some(row)) = (self.batch(), rows.iter().max())
-            && *row >= batch
-        {
-            return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
-        }
+        self.check_rows(rows)?;
         let pads: Vec<usize> = rows.iter().filter_map(|&row| self.pads.get(row).copied()).collect();
-        let chosen = |table: &Tensor| {
-            let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-            table.index_select(0, &Tensor::from_vec(index, [rows.len()], &table.device())?)
-        };
+        let chosen = |table: &Tensor| select_rows(table, rows);
         // All are made before any is replaced, so that an error changes nothing.
         let mut contents = self.contents();
         for layer in &mut contents.layers {
@@ -235,6 +228,17 @@ impl KvCache {
             self.pads = pads;
         }
         Ok(())
+    }
+
+    /// Fails if a number is no row of the batch.
+    #[track_caller]
+    fn check_rows(&self, rows: &[usize]) -> Result<()> {
+        match (self.batch(), rows.iter().max()) {
+            (Some(batch), Some(row)) if *row >= batch => {
+                Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Prepares a step of `length` tokens: the masks that layers share.
@@ -450,7 +454,32 @@ fn padded(table: &Tensor, capacity: usize) -> Result<Tensor> {
     }
 }
 
+/// The rows of a tensor `[N, …]` with these numbers.
+#[track_caller]
+fn select_rows(tensor: &Tensor, rows: &[usize]) -> Result<Tensor> {
+    if rows.iter().copied().eq(0..tensor.dims()[0]) {
+        return Ok(tensor.clone());
+    }
+    let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+    tensor.index_select(0, &Tensor::from_vec(index, [rows.len()], &tensor.device())?)
+}
+
 impl LayerCache {
+    /// The keys and the values in use, in the order of their positions: those of either table that has any.
+    #[track_caller]
+    fn in_use(&self, rows: &Rows) -> Result<[Vec<Tensor>; 2]> {
+        let [mut keys, mut values] = [const { Vec::new() }; 2];
+        for (table, count) in [(&self.long, rows.long), (&self.tail, rows.tail)] {
+            if let Some((old_keys, old_values)) = table
+                && count > 0
+            {
+                keys.push(old_keys.narrow(2, 0, count)?);
+                values.push(old_values.narrow(2, 0, count)?);
+            }
+        }
+        Ok([keys, values])
+    }
+
     /// Attention of several new rows; the tables then hold all rows without gaps, see
     /// [`LayerCache::store`].
     #[track_caller]
@@ -460,16 +489,7 @@ impl LayerCache {
         [_, key, value]: [&Tensor; 3],
         attend: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let mut keys = Vec::with_capacity(3);
-        let mut values = Vec::with_capacity(3);
-        for (table, count) in [(&self.long, rows.long), (&self.tail, rows.tail)] {
-            if let Some((old_keys, old_values)) = table
-                && count > 0
-            {
-                keys.push(old_keys.narrow(2, 0, count)?);
-                values.push(old_values.narrow(2, 0, count)?);
-            }
-        }
+        let [mut keys, mut values] = self.in_use(rows)?;
         let (keys, values) = match keys.is_empty() {
             true => (key.clone(), value.clone()),
             false => {

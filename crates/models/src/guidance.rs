@@ -30,7 +30,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use llguidance::{
@@ -39,7 +39,7 @@ use llguidance::{
     toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie},
 };
 use serde_json::{Value as Json, json};
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, lock};
 
 use crate::{generate::LogitsRule, text::Tokenizer};
 
@@ -157,7 +157,7 @@ impl Guide {
         let ends = self.end_tokens.clone();
         Ok(LogitsRule::of_generated(move |generated, logits| {
             let is_over = generated.iter().any(|token| ends.contains(token));
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             let allowed: &dyn Fn(u32) -> bool = if is_over {
                 &|token| ends.contains(&token)
             } else {

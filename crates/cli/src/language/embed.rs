@@ -1,6 +1,4 @@
 //! `taper embed`: sentences as vectors, and the sentences with the nearest meaning.
-//!
-//! Reimers, Gurevych: Sentence-BERT, sentence embeddings using Siamese BERT networks (2019).
 
 use std::{
     io::{self, Write},
@@ -12,7 +10,6 @@ use clap::Args;
 use serde_json::json;
 use taper::{
     models::{Bert, text::Tokenizer},
-    nn::functional::normalize,
     prelude::*,
 };
 
@@ -62,8 +59,7 @@ fn embed(model: &Bert, tokenizer: &Tokenizer, sentences: &[String], options: &Op
     let mut parts = Vec::new();
     for batch in sentences.chunks(options.batch_size.max(1)) {
         let (ids, mask) = tokenizer.encode_batch(batch, options.max_length, &device)?;
-        let hidden = no_grad(|| model.forward(&ids, Some(&mask), None))?;
-        let vectors = normalize(&Bert::mean_pooled(&hidden, Some(&mask))?, 2.0, -1, 1e-12)?;
+        let vectors = no_grad(|| model.sentence_vectors(&ids, &mask))?;
         vectors.eval()?;
         parts.push(vectors);
     }

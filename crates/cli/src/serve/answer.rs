@@ -21,6 +21,7 @@ use super::{
     Server,
     failure::{Failure, json_response},
     metrics::Ended,
+    request::Common,
     served::{Language, Place, Served},
     worker::{Job, Ticket, Update, Updates},
 };
@@ -199,8 +200,20 @@ pub(super) trait Format: Send + 'static {
     fn whole(self, usage: Json) -> Json;
 }
 
+/// The answer in the way that the request asks for.
+pub(super) async fn respond(
+    accepted: Accepted,
+    format: impl Format,
+    request: &Common,
+) -> Result<Response, Failure> {
+    match request.is_stream() {
+        true => Ok(stream(accepted, format, request.include_usage())),
+        false => whole(accepted, format).await,
+    }
+}
+
 /// The answer as a whole. If the client goes away, this future is dropped, and with it the texts.
-pub(super) async fn whole(mut accepted: Accepted, mut format: impl Format) -> Result<Response, Failure> {
+async fn whole(mut accepted: Accepted, mut format: impl Format) -> Result<Response, Failure> {
     let served = accepted.measured.served.clone();
     let language = served.language()?;
     let mut answer = accepted.answer(language);
@@ -212,7 +225,7 @@ pub(super) async fn whole(mut accepted: Accepted, mut format: impl Format) -> Re
 }
 
 /// The answer as server-sent events. The texts end when the client goes away.
-pub(super) fn stream(mut accepted: Accepted, mut format: impl Format, include_usage: bool) -> Response {
+fn stream(mut accepted: Accepted, mut format: impl Format, include_usage: bool) -> Response {
     let (out, mut chunks) = mpsc::channel::<String>(WAITING_CHUNKS);
     tokio::spawn(async move {
         let written = async {

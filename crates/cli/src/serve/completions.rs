@@ -69,10 +69,7 @@ pub(super) async fn answer(
         texts: jobs.iter().map(|_| Text::default()).collect(),
     };
     let accepted = Accepted::submit(server, &served, jobs, stop_words, prompt_tokens).await?;
-    match request.common.is_stream() {
-        true => Ok(answer::stream(accepted, format, request.common.include_usage())),
-        false => answer::whole(accepted, format).await,
-    }
+    answer::respond(accepted, format, &request.common).await
 }
 
 /// The tokens of the prompts.

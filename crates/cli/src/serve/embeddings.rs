@@ -1,18 +1,11 @@
 //! `/v1/embeddings`: texts as vectors of length 1.
 
-use std::{
-    sync::{Arc, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use taper::{
-    models::Bert,
-    nn::{Module, functional::normalize},
-    no_grad,
-};
+use taper::{nn::Module, no_grad, tensor_core::lock};
 
 use super::{
     Server,
@@ -92,18 +85,13 @@ pub(super) async fn answer(server: &Arc<Server>, request: EmbeddingRequest) -> R
 fn vectors(model: &Sentences, texts: &[String]) -> Result<(Vec<Vec<f32>>, usize), Failure> {
     let wrong = |error: taper::Error| Failure::field("input", error.kind().to_string());
     let mut tokens = 0;
-    for text in texts {
-        tokens += model.tokenizer.encode(text, true).map_err(wrong)?.ids.len();
-    }
-    let encoder = model.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+    let encoder = lock(&model.encoder);
     let device = encoder.parameters()[0].device();
     let mut vectors = Vec::new();
     for batch in texts.chunks(BATCH_TEXTS) {
         let (ids, mask) = model.tokenizer.encode_batch(batch, usize::MAX, &device).map_err(wrong)?;
-        let computed = no_grad(|| {
-            let hidden = encoder.forward(&ids, Some(&mask), None)?;
-            normalize(&Bert::mean_pooled(&hidden, Some(&mask))?, 2.0, -1, 1e-12)?.to_vec2::<f32>()
-        });
+        tokens += mask.to_vec::<bool>().map_err(wrong)?.into_iter().filter(|is_token| *is_token).count();
+        let computed = no_grad(|| encoder.sentence_vectors(&ids, &mask)?.to_vec2::<f32>());
         vectors.extend(computed.map_err(wrong)?);
     }
     Ok((vectors, tokens))

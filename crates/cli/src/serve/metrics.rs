@@ -3,9 +3,11 @@
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
+
+use taper::tensor_core::lock;
 
 /// The upper bounds of a histogram's buckets, in seconds.
 const BUCKET_SECONDS: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0];
@@ -71,7 +73,7 @@ pub(super) struct Ended {
 
 impl Metrics {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Counts an answer.

@@ -9,7 +9,7 @@ mod heads;
 
 use std::path::Path;
 
-use nn::{Embedding, LayerNorm, Linear, Module};
+use nn::{Embedding, LayerNorm, Linear, Module, functional::normalize};
 use serde::{Deserialize, Serialize};
 use tensor_core::{Device, Error, Result, Tensor};
 
@@ -386,6 +386,19 @@ impl Bert {
                 Err(Error::invalid(OP, "this model has no pooling layer; use mean_pooled or the first token"))
             }
         }
+    }
+
+    /// The vectors `[N, features]` of sentences with tokens `[N, L]` and a mask `[N, L]`, as
+    /// `Tokenizer::encode_batch` gives them: the means of their tokens' states, of length 1.
+    ///
+    /// Reimers, Gurevych: Sentence-BERT, sentence embeddings using Siamese BERT networks (2019).
+    ///
+    /// # Errors
+    /// As [`Bert::forward`].
+    #[track_caller]
+    pub fn sentence_vectors(&self, ids: &Tensor, mask: &Tensor) -> Result<Tensor> {
+        let hidden = self.forward(ids, Some(mask), None)?;
+        normalize(&Bert::mean_pooled(&hidden, Some(mask))?, 2.0, -1, 1e-12)
     }
 
     /// The mean of the states `[N, L, features]` of the tokens that `mask` `[N, L]` has: `[N, features]`.

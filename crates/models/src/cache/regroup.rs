@@ -3,7 +3,7 @@
 
 use tensor_core::{Error, Result, Tensor};
 
-use super::{KvCache, LayerCache, OP, Rows};
+use super::{KvCache, OP, Rows, select_rows};
 
 /// Some rows of a cache.
 struct Part<'a> {
@@ -28,32 +28,14 @@ impl<'a> Part<'a> {
     /// This part of the tables of a layer with a window: `count` rows, of which the first are zeros.
     #[track_caller]
     fn tables(&self, layer: usize, window: Option<usize>, count: usize) -> Result<(Tensor, Tensor)> {
-        let LayerCache { long, tail } = &self.cache.layers[layer];
         let rows = self.cache.rows.get(&window).copied().unwrap_or_default();
-        let Some((long_k, long_v)) = long else {
-            return Err(Error::invalid(OP, "a cache joins others after its first step"));
-        };
-        let table = |long: &Tensor, tail: Option<&Tensor>| {
-            let mut tables = vec![long.narrow(2, 0, rows.long)?];
-            if let Some(tail) = tail.filter(|_| rows.tail > 0) {
-                tables.push(tail.narrow(2, 0, rows.tail)?);
-            }
+        let [keys, values] = self.cache.layers[layer].in_use(&rows)?;
+        let table = |tables: &[Tensor]| {
             let needed = self.needed(window);
-            let all = Tensor::concat(&tables, 2)?.narrow(2, rows.long + rows.tail - needed, needed)?;
-            self.chosen(&all)?.pad(&[(0, 0), (0, 0), (count - needed, 0), (0, 0)], 0.0)
+            let all = Tensor::concat(tables, 2)?.narrow(2, rows.long + rows.tail - needed, needed)?;
+            select_rows(&all, self.rows)?.pad(&[(0, 0), (0, 0), (count - needed, 0), (0, 0)], 0.0)
         };
-        let (tail_k, tail_v) = tail.as_ref().map(|(keys, values)| (keys, values)).unzip();
-        Ok((table(long_k, tail_k)?, table(long_v, tail_v)?))
-    }
-
-    /// The rows of this part of a tensor `[N, …]`.
-    #[track_caller]
-    fn chosen(&self, tensor: &Tensor) -> Result<Tensor> {
-        if self.rows.iter().copied().eq(0..tensor.dims()[0]) {
-            return Ok(tensor.clone());
-        }
-        let index: Vec<i32> = self.rows.iter().map(|&row| row as i32).collect();
-        tensor.index_select(0, &Tensor::from_vec(index, [self.rows.len()], &tensor.device())?)
+        Ok((table(&keys)?, table(&values)?))
     }
 }
 
@@ -78,13 +60,13 @@ impl KvCache {
     pub(crate) fn regrouped(parts: &[(&KvCache, &[usize])]) -> Result<KvCache> {
         let Some((first, _)) = parts.first() else { return Err(Error::invalid(OP, "no caches to join")) };
         for (cache, rows) in parts {
-            let batch = cache.batch().unwrap_or(0);
             if cache.windows != first.windows || cache.states.len() != first.states.len() {
                 return Err(Error::invalid(OP, "caches of different layers cannot join"));
             }
-            if let Some(row) = rows.iter().find(|row| **row >= batch) {
-                return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
+            if cache.batch().is_none() {
+                return Err(Error::invalid(OP, "a cache joins others after its first step"));
             }
+            cache.check_rows(rows)?;
         }
         let parts: Vec<Part<'_>> = parts.iter().map(|(cache, rows)| Part::new(cache, rows)).collect();
         let mut joined = KvCache::new(first.windows.clone());
@@ -111,7 +93,7 @@ impl KvCache {
         for layer in 0..first.states.len() {
             let mut states = Vec::new();
             for k in 0..first.states[layer].len() {
-                let of_parts = parts.iter().map(|part| part.chosen(&part.cache.states[layer][k]));
+                let of_parts = parts.iter().map(|part| select_rows(&part.cache.states[layer][k], part.rows));
                 states.push(Tensor::concat(&of_parts.collect::<Result<Vec<_>>>()?, 0)?);
             }
             joined.states.push(states);

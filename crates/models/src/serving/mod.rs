@@ -308,7 +308,8 @@ impl Engine {
         let part =
             if self.writing.is_empty() { left.len() } else { left.len().min(self.config.prompt_chunk) };
         let is_last = part == left.len();
-        let logits = match self.next_logits(&[&left[..part]], &mut cache) {
+        let logits = next_logits(&*self.model, &mut self.steps, &[&left[..part]], &mut cache);
+        let logits = match logits {
             Ok(logits) => logits,
             Err(error) => return events.push((sequence.id, Event::Failed(error))),
         };
@@ -334,10 +335,7 @@ impl Engine {
         }
         let logits = self.gather().and_then(|()| {
             let rows: Vec<&[u32]> = self.writing.iter().map(|writing| writing.sequence.last()).collect();
-            let mut cache = std::mem::replace(&mut self.cache, KvCache::new(Vec::new()));
-            let logits = next_logits(&*self.model, &mut self.steps, &rows, &mut cache);
-            self.cache = cache;
-            logits
+            next_logits(&*self.model, &mut self.steps, &rows, &mut self.cache)
         });
         let logits = match logits {
             Ok(logits) => logits,
@@ -354,10 +352,11 @@ impl Engine {
         let mut rows = logits.chunks_exact(self.model.vocab_size());
         self.writing.retain_mut(|writing| {
             let logits = rows.next().unwrap_or_default();
-            let text_before = writing.sequence.text();
             let ends = writing.sequence.take(logits, events);
             if let (true, Place::Row(row)) = (ends, &writing.place) {
-                kept.keep_row(&text_before, cache, *row);
+                // The token that was chosen last is not in the cache.
+                let text = writing.sequence.text();
+                kept.keep_row(&text[..cache.text_len(*row)], cache, *row);
             }
             !ends
         });
@@ -397,10 +396,6 @@ impl Engine {
             writing.place = Place::Row(at);
         }
         Ok(())
-    }
-
-    fn next_logits(&mut self, rows: &[&[u32]], cache: &mut KvCache) -> Result<Vec<f32>> {
-        next_logits(&*self.model, &mut self.steps, rows, cache)
     }
 }
 

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use pyo3::{prelude::*, types::PyDict};
 use taper::{
-    Device, Tensor,
+    Device,
     models::{
         Bert, LanguageModel,
         generate::{GenerationConfig, SamplingConfig},
         load_language_model,
         text::{Message, TextOptions, Tokenizer, generate_text},
     },
-    nn::functional::normalize,
     no_grad, weights,
 };
 
@@ -144,8 +143,7 @@ impl PySentenceModel {
     fn encode(&self, py: Python<'_>, sentences: Vec<String>, max_length: usize) -> PyResult<PyTensor> {
         let vectors = run(py, || {
             let (ids, mask) = self.tokenizer.encode_batch(&sentences, max_length, &self.device)?;
-            let hidden = no_grad(|| self.model.forward(&ids, Some(&mask), None))?;
-            let vectors: Tensor = normalize(&Bert::mean_pooled(&hidden, Some(&mask))?, 2.0, -1, 1e-12)?;
+            let vectors = no_grad(|| self.model.sentence_vectors(&ids, &mask))?;
             vectors.eval()?;
             Ok(vectors)
         })?;
