@@ -14,7 +14,7 @@ use crate::{
         compare,
         indexed::{Indexed, index_of_row},
         lower::{Access, Code, LoadAt, Lowered, Src, Step, operands},
-        pair, table,
+        table,
         values::Values,
     },
     memory::{
@@ -395,9 +395,6 @@ impl<'a> Evaluator<'a> {
                 }
                 Code::Choose(op, [x, y, a, b]) => {
                     compare::choose(isa, op, [find(x)?, find(y)?, find(a)?, find(b)?], out, n);
-                }
-                Code::Pair(first, second, operands) => {
-                    pair::pair(isa, (first, second), operands.map(values), out, n)?;
                 }
                 Code::Cast(a) => table::cast(isa, step.from, step.to, find(a)?, out, n),
                 Code::LoadAt(load) => {

@@ -7,11 +7,7 @@ use tensor_core::{
 };
 
 use crate::{
-    elementwise::{
-        pair::{Second, is_first},
-        table::takes_number,
-    },
-    forms::Special,
+    elementwise::table::takes_number,
     tuning::{MIN_RUN_POSITIONS, PREFETCH_MIN_POSITIONS},
 };
 
@@ -44,9 +40,6 @@ pub(crate) enum Code {
     /// A comparison of the first two operands, fused with the selection between the last two that is its
     /// only user.
     Choose(CompareOp, [Src; 4]),
-    /// An operation on the first two operands, fused with its only user: an operation on its result and the
-    /// third.
-    Pair(BinaryOp, Second, [Src; 3]),
     Cast(Src),
     LoadAt(LoadAt),
 }
@@ -247,7 +240,7 @@ pub(crate) fn lower(
         }
     }
     for step in &lowering.steps {
-        // One of two operands of a binary step may be a number, and any operand of a pair.
+        // One of two operands of a binary step may be a number.
         let taken = match step.code {
             Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
                 if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
@@ -258,7 +251,6 @@ pub(crate) fn lower(
                 Some(k)
             }
             Code::LoadAt(LoadAt { index: Src::Input(k), by_run: true, .. }) => Some(k),
-            Code::Pair(..) => continue,
             Code::Arange { .. } | Code::Random { .. } | Code::Unary(..) | Code::Powi(..) => None,
             Code::Binary(..) | Code::Compare(..) | Code::Select(..) | Code::Choose(..) => None,
             Code::LoadAt(_) | Code::Cast(_) => None,
@@ -317,7 +309,6 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
         Code::Binary(_, a, b) | Code::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
         Code::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
         Code::Choose(_, operands) => SmallVec::from_slice(&operands),
-        Code::Pair(_, _, operands) => SmallVec::from_slice(&operands),
     }
 }
 
@@ -378,18 +369,12 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
     Some(without)
 }
 
-/// An instruction fused into its only consumer's step.
-#[derive(Clone, Copy, Debug)]
-enum Fused {
-    /// A comparison, fused into selections: writing and reading the truth values would cost more than
-    /// computing them.
-    Test(CompareOp, Reg, Reg),
-    /// The first operation of a pair.
-    First(BinaryOp, Reg, Reg),
-}
+/// A comparison that is fused into selections: writing and reading the truth values would cost more than
+/// computing them.
+type Test = (CompareOp, Reg, Reg);
 
 /// A comparison or a NaN test of numbers that are computed in f32.
-fn test_of(program: &Program, i: usize) -> Option<Fused> {
+fn test_of(program: &Program, i: usize) -> Option<Test> {
     let instr = program.instrs[i];
     let (op, x, y) = if let Instr::Compare(op, x, y) = instr {
         (op, x, y)
@@ -399,11 +384,11 @@ fn test_of(program: &Program, i: usize) -> Option<Fused> {
     } else {
         return None;
     };
-    (program.dtypes[x as usize].register() == DType::F32).then_some(Fused::Test(op, x, y))
+    (program.dtypes[x as usize].register() == DType::F32).then_some((op, x, y))
 }
 
-/// The instructions that are fused into another's step.
-fn fused(program: &Program) -> Vec<Option<Fused>> {
+/// The comparisons that are fused into the selections that use them.
+fn fused(program: &Program) -> Vec<Option<Test>> {
     // The number of uses of each register, and of uses as the condition of an f32 selection.
     let (mut uses, mut conditions) = (vec![0usize; program.instrs.len()], vec![0usize; program.instrs.len()]);
     program.outputs.iter().for_each(|&o| uses[o as usize] += 1);
@@ -415,30 +400,7 @@ fn fused(program: &Program) -> Vec<Option<Fused>> {
             conditions[c as usize] += 1;
         }
     }
-    let tests = (0..uses.len()).map(|i| if uses[i] == conditions[i] { test_of(program, i) } else { None });
-    let mut parts: Vec<Option<Fused>> = tests.collect();
-    if !Special::Pairs.is_on() {
-        return parts;
-    }
-    // Pairs, from the first instruction on. An instruction that has absorbed another is not absorbed
-    // itself.
-    let mut whole = vec![false; uses.len()];
-    for (i, instr) in program.instrs.iter().enumerate() {
-        let Instr::Binary(op, x, y) = *instr else { continue };
-        for (r, left) in [(x, true), (y, false)] {
-            if let Instr::Binary(first, a, b) = program.instrs[r as usize]
-                && Second::of(op, program.dtypes[i], left).is_some()
-                && is_first(first, program.dtypes[r as usize])
-                && uses[r as usize] == 1
-                && !whole[r as usize]
-            {
-                parts[r as usize] = Some(Fused::First(first, a, b));
-                whole[i] = true;
-                break;
-            }
-        }
-    }
-    parts
+    (0..uses.len()).map(|i| if uses[i] == conditions[i] { test_of(program, i) } else { None }).collect()
 }
 
 struct Lowering<'a> {
@@ -446,11 +408,11 @@ struct Lowering<'a> {
     output_dtypes: &'a [DType],
     place: Vec<Src>,
     /// See [`fused`].
-    fused: Vec<Option<Fused>>,
+    fused: Vec<Option<Test>>,
     /// See [`along_runs`].
     by_run: Vec<bool>,
     last_use: Vec<usize>,
-    /// The cost of each step per position, in additions; a pair costs as much as one of its two operations.
+    /// The cost of each step per position, in additions.
     costs: Vec<u32>,
     free: Vec<u16>,
     registers: usize,
@@ -458,25 +420,12 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// The first operation of the pair whose second is instruction `i`: the operation, its two operands and
-    /// the pair's third, and whether its result is the left operand of the second.
-    fn first_of(&self, i: usize) -> Option<(BinaryOp, [Reg; 3], bool)> {
-        let Instr::Binary(_, x, y) = self.program.instrs[i] else { return None };
-        [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.fused[r as usize] {
-            Some(Fused::First(op, a, b)) => Some((op, [a, b, other], left)),
-            _ => None,
-        })
-    }
-
     /// The registers that the step of instruction `i` reads; for a selection with a fused test, also the
     /// test's operands.
     fn reads(&self, i: usize) -> SmallVec<[Reg; 4]> {
         let instr = &self.program.instrs[i];
-        if let Some((_, all, _)) = self.first_of(i) {
-            return SmallVec::from_slice(&all);
-        }
         if let Instr::Select(c, a, b) = *instr
-            && let Some(Fused::Test(_, x, y)) = self.fused[c as usize]
+            && let Some((_, x, y)) = self.fused[c as usize]
         {
             return SmallVec::from_slice(&[x, y, a, b]);
         }
@@ -515,15 +464,10 @@ impl Lowering<'_> {
             Instr::Random { kind, seed, offset } => (Code::Random { kind, seed, offset }, to),
             Instr::Unary(op, a) => (Code::Unary(op, at(a)), dtype_of(a)),
             Instr::Powi(n, a) => (Code::Powi(n, at(a)), dtype_of(a)),
-            Instr::Binary(op, a, b) => {
-                let pair = self.first_of(i).and_then(|(first, all, left)| {
-                    Some(Code::Pair(first, Second::of(op, to, left)?, all.map(at)))
-                });
-                (pair.unwrap_or(Code::Binary(op, at(a), at(b))), to)
-            }
+            Instr::Binary(op, a, b) => (Code::Binary(op, at(a), at(b)), to),
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
             Instr::Select(c, a, b) => match self.fused[c as usize] {
-                Some(Fused::Test(op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
+                Some((op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
                 _ => (Code::Select(at(c), at(a), at(b)), to),
             },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
@@ -560,56 +504,5 @@ impl Lowering<'_> {
         self.costs.push(program.instrs[i].cost());
         self.steps.push(Step { code, from, to, dst, output });
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tensor_core::Layout;
-
-    use super::*;
-
-    /// The steps of a program with six f32 inputs, which are registers 0 to 5, and the given operations.
-    fn steps(operations: &[Instr], outputs: &[Reg]) -> Vec<Code> {
-        let mut program =
-            Program { inputs: vec![DType::F32; 6], outputs: outputs.to_vec(), ..Program::default() };
-        program.instrs.extend((0..6).map(Instr::Load));
-        program.instrs.extend_from_slice(operations);
-        program.dtypes = vec![DType::F32; program.instrs.len()];
-        let operands = vec![Operand::new(DType::F32, Layout::contiguous([8])); 6];
-        lower(&program, &[8], &operands, |_| true).unwrap().steps.iter().map(|step| step.code).collect()
-    }
-
-    #[test]
-    fn an_operation_that_one_other_asks_for_is_a_part_of_its_step() {
-        use BinaryOp::{Add, Div, Mul, Sub};
-        use Src::{Input, Reg};
-        let b = Instr::Binary;
-        // (x·y + z)·w − v: the third operation starts a new pair.
-        let chain = [b(Mul, 0, 1), b(Add, 6, 2), b(Mul, 7, 3), b(Sub, 4, 8)];
-        assert!(matches!(
-            steps(&chain, &[9])[..],
-            [
-                Code::Pair(Mul, Second::Add, [Input(0), Input(1), Input(2)]),
-                Code::Pair(Mul, Second::SubFrom, [Reg(_), Input(3), Input(4)]),
-            ]
-        ));
-        // An instruction is not fused if it has two users, if it is also an output, if it is squared, or if
-        // it is not a sum, difference or product.
-        let twice = [b(Mul, 0, 1), b(Add, 6, 2), b(Sub, 6, 3), b(Add, 7, 8)];
-        assert!(matches!(
-            steps(&twice, &[9])[..],
-            [Code::Binary(Mul, ..), Code::Binary(Sub, ..), Code::Pair(Add, Second::Add, _)]
-        ));
-        let [product, sum] = [b(Mul, 0, 1), b(Add, 6, 2)];
-        assert!(matches!(
-            steps(&[product, sum], &[6, 7])[..],
-            [Code::Binary(Mul, ..), Code::Binary(Add, ..)]
-        ));
-        assert!(matches!(steps(&[product, b(Mul, 6, 6)], &[7])[..], [Code::Binary(..), Code::Binary(..)]));
-        assert!(matches!(
-            steps(&[product, b(Div, 6, 2)], &[7])[..],
-            [Code::Binary(..), Code::Binary(Div, ..)]
-        ));
     }
 }

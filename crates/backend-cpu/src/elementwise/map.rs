@@ -145,7 +145,7 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
                 }
                 // `Lowered::direct` is false for these.
                 Code::Arange { .. } | Code::Random { .. } | Code::Powi(..) | Code::Compare(..) => {}
-                Code::Select(..) | Code::Choose(..) | Code::Pair(..) | Code::LoadAt(_) => {}
+                Code::Select(..) | Code::Choose(..) | Code::LoadAt(_) => {}
                 Code::Cast(_) => {}
             }
         }

@@ -82,7 +82,7 @@ impl Term {
             }
             Code::Arange { .. } | Code::Random { .. } | Code::Unary(..) | Code::Powi(..) => return None,
             Code::Binary(..) | Code::Compare(..) | Code::Select(..) | Code::Choose(..) => return None,
-            Code::Pair(..) | Code::Cast(_) | Code::LoadAt(_) => return None,
+            Code::Cast(_) | Code::LoadAt(_) => return None,
         };
         if let Some(k) = input_of(base) {
             return Some(Term::Square(k));
