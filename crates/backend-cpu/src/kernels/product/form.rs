@@ -21,7 +21,7 @@ use super::{
 use crate::{
     forms::Special,
     simd::isa::Isa,
-    tuning::{DOTS_MAX_ROWS, MIN_LOOP_ELEMENTS, THIN_MAX_RESULTS},
+    tuning::{DOTS_MAX_ROWS, DOTS_MAX_ROWS_OF_EVEN, MIN_LOOP_ELEMENTS, THIN_MAX_RESULTS},
 };
 
 /// How the products of a contraction are formed.
@@ -92,7 +92,9 @@ impl Form {
     fn along_terms(case: &Case<'_>) -> Option<Form> {
         let Contraction { m, n, k, .. } = case.contraction;
         case.contiguous_terms()?;
-        if case.width == 0 || case.has_few_results() || n.len() <= 1 || count(m) > DOTS_MAX_ROWS {
+        // Columns at even distances are packed fast, which is worth it for more rows.
+        let rows = if n.len() > 1 { 1..=DOTS_MAX_ROWS } else { 2..=DOTS_MAX_ROWS_OF_EVEN };
+        if case.width == 0 || case.has_few_results() || count(n) == 1 || !rows.contains(&count(m)) {
             return None;
         }
         let terms = dots::Terms::of(case.width, count(k), case.lhs[1].steps(), case.rhs[0].steps());
