@@ -132,7 +132,22 @@ fn kernel(source: &str, params: &str, bindings: &str, functions: &str) -> String
 #[test]
 fn every_block_format_validates() {
     use taper_shaders::blocks as b;
-    let ggml = [b::Q4_0, b::Q4_1, b::Q5_0, b::Q5_1, b::Q8_0, b::Q2_K, b::Q3_K, b::Q4_K, b::Q5_K, b::Q6_K];
+    let ggml = [
+        b::Q4_0,
+        b::Q4_1,
+        b::Q5_0,
+        b::Q5_1,
+        b::Q8_0,
+        b::Q2_K,
+        b::Q3_K,
+        b::Q4_K,
+        b::Q5_K,
+        b::Q6_K,
+        b::IQ4_NL,
+        b::IQ4_XS,
+        b::TQ2_0,
+        b::MXFP4,
+    ];
     let affine = [b::AFFINE_I8, b::AFFINE_U8, b::AFFINE_I4, b::AFFINE_U4];
     let texts = ggml
         .map(|format| format.to_string() + b::ELEMENT)

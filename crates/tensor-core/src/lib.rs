@@ -75,7 +75,8 @@ pub use graph::{
 pub use kernels::{
     blocks::{
         Affine, AffineBits, AffineChannels, BlockFormat, BlockType, Codebook4, CodebookScales, GgmlType,
-        IntegerGroups, WeightFormat, block_format, register_block_format,
+        IQ4_NUMBERS, IntegerGroups, MXFP4_NUMBERS, WeightFormat, block_format, mxfp4_scale,
+        register_block_format,
     },
     contraction,
     custom::{self, CustomKernel},

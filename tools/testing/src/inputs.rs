@@ -151,14 +151,29 @@ pub fn laid_out(
     }
 }
 
+/// Makes the scales and offsets of a block of any bytes small: about 2⁻⁷ in a block of 32 elements, and 2⁻⁹
+/// in one of 256, whose groups have scales of their own.
+pub fn make_scales_small(format: GgmlType, block: &mut [u8]) {
+    if format == GgmlType::MXFP4 {
+        // The exponent of a power of two, plus 127.
+        block[0] = 119 | block[0] & 3;
+    }
+    // An f16 with the exponent of 2⁻⁸ or 2⁻¹⁰, and any fraction.
+    let exponent = if format.block_elements() == 32 { 0x1c } else { 0x14 };
+    for at in f16_places(format) {
+        block[at + 1] = exponent | block[at + 1] & 3;
+    }
+}
+
 /// The bytes of a block at which its f16 begin: scales, and offsets.
-#[must_use]
-pub fn scales_of(format: GgmlType) -> &'static [usize] {
+fn f16_places(format: GgmlType) -> &'static [usize] {
     match format {
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
+        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_NL | GgmlType::IQ4_XS => &[0],
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
         GgmlType::Q2_K => &[80, 82],
         GgmlType::Q3_K => &[108],
         GgmlType::Q6_K => &[208],
+        GgmlType::TQ2_0 => &[64],
+        GgmlType::MXFP4 => &[],
     }
 }

@@ -35,7 +35,8 @@ pub use conformance::{conformance, conformance_of};
 pub use damage::damage;
 pub use hooked::{Hooked, hooked, without_waiting};
 pub use inputs::{
-    LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, scales_of, tensor, to_scalars,
+    LAYOUTS, Layout, VIEWS, View, floats, laid_out, make_scales_small, numbers, of, of_scalars, tensor,
+    to_scalars,
 };
 pub use process::{run_alone, test_process};
 pub use reference::{

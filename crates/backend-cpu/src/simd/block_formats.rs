@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use tensor_core::{BlockFormat, GgmlType};
+use tensor_core::{BlockFormat, GgmlType, IQ4_NUMBERS, MXFP4_NUMBERS, mxfp4_scale};
 
 pub(crate) use super::bytes::{GROUP, HALF};
 use super::{
@@ -282,10 +282,61 @@ block_format! {
     |d, half| (d * f32::from(byte(block, 192 + 2 * group + half) as i8), 0.0)
 }
 
+/// The numbers of a table plus `zero`, which makes them unsigned.
+const fn raised(table: &[i8; 16], zero: i16) -> [u8; 16] {
+    let mut raised = [0; 16];
+    let mut k = 0;
+    while k < 16 {
+        raised[k] = (table[k] as i16 + zero) as u8;
+        k += 1;
+    }
+    raised
+}
+const IQ4_RAISED: [u8; 16] = raised(&IQ4_NUMBERS, 128);
+const MXFP4_RAISED: [u8; 16] = raised(&MXFP4_NUMBERS, 12);
+
+block_format! {
+    IQ4_NL, GROUP, 18, f32, false, false;
+    |V, block| V::halves(block)[0];
+    |_group, at| V::entries(&IQ4_NUMBERS, nibbles::<V>(block.add(2), at));
+    128, |B| B::entries(&IQ4_RAISED, B::nibbles(block.add(2)));
+    |d, _half| (d, 0.0)
+}
+block_format! {
+    IQ4_XS, SUPER, 136, f32, false, false;
+    |V, block| V::halves(block)[0];
+    |group, at| V::entries(&IQ4_NUMBERS, nibbles::<V>(block.add(8 + 16 * group), at));
+    128, |B| B::entries(&IQ4_RAISED, B::nibbles(block.add(8 + 16 * group)));
+    |d, _half| {
+        let four = byte(block, 4 + group / 2) >> (4 * (group % 2)) & 15;
+        let two = byte(block, 2 + group / 4) >> (2 * (group % 4)) & 3;
+        (d * (f32::from(four | two << 4) - 32.0), 0.0)
+    }
+}
+block_format! {
+    TQ2_0, SUPER, 66, f32, false, false;
+    |V, block| V::halves(block.add(62))[1];
+    |group, at| {
+        let two = V::right(V::unsigned(block.add(group / 4 * 32 + at)), 2 * (group % 4));
+        V::plus(V::and(two, 3), -1)
+    };
+    1, |B| B::right(B::load(block.add(group / 4 * 32)), 2 * (group % 4), 3);
+    |d, _half| (d, 0.0)
+}
+block_format! {
+    MXFP4, GROUP, 17, f32, false, false;
+    |V, block| mxfp4_scale(byte(block, 0));
+    |_group, at| V::entries(&MXFP4_NUMBERS, nibbles::<V>(block.add(1), at));
+    12, |B| B::entries(&MXFP4_RAISED, B::nibbles(block.add(1)));
+    |d, _half| (d, 0.0)
+}
+
 /// Expands to a match over formats, each arm `$go!` of the format's type.
 macro_rules! by_format {
     ($format:expr, $go:ident) => {{
-        use $crate::simd::block_formats::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+        use $crate::simd::block_formats::{
+            IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, TQ2_0,
+        };
         match $format {
             tensor_core::GgmlType::Q4_0 => $go!(Q4_0),
             tensor_core::GgmlType::Q4_1 => $go!(Q4_1),
@@ -297,6 +348,10 @@ macro_rules! by_format {
             tensor_core::GgmlType::Q4_K => $go!(Q4_K),
             tensor_core::GgmlType::Q5_K => $go!(Q5_K),
             tensor_core::GgmlType::Q6_K => $go!(Q6_K),
+            tensor_core::GgmlType::IQ4_NL => $go!(IQ4_NL),
+            tensor_core::GgmlType::IQ4_XS => $go!(IQ4_XS),
+            tensor_core::GgmlType::TQ2_0 => $go!(TQ2_0),
+            tensor_core::GgmlType::MXFP4 => $go!(MXFP4),
         }
     }};
 }

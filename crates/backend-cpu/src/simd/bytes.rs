@@ -119,6 +119,8 @@ pub(crate) trait Bytes: HalfPair {
     /// Each byte shifted left; no bit leaves its byte.
     fn left(bytes: Self::Register, by: usize) -> Self::Register;
     fn or(a: Self::Register, b: Self::Register) -> Self::Register;
+    /// The number of a table at each position, which is below 16.
+    fn entries(table: &[u8; 16], places: Self::Register) -> Self::Register;
     /// Each byte with its highest bit changed: a signed number plus 128.
     fn plus_128(bytes: Self::Register) -> Self::Register;
     /// Sums of the products of four neighbours each, of unsigned numbers below 64 and of signed ones, which
@@ -179,6 +181,11 @@ impl Bytes for Plain {
     #[inline(always)]
     fn or(a: [u8; GROUP], b: [u8; GROUP]) -> [u8; GROUP] {
         std::array::from_fn(|i| a[i] | b[i])
+    }
+
+    #[inline(always)]
+    fn entries(table: &[u8; 16], places: [u8; GROUP]) -> [u8; GROUP] {
+        places.map(|place| table[usize::from(place & 15)])
     }
 
     #[inline(always)]
@@ -313,6 +320,16 @@ mod x86 {
                 fn or(a: __m256i, b: __m256i) -> __m256i {
                     // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { _mm256_or_si256(a, b) }
+                }
+
+                #[inline(always)]
+                fn entries(table: &[u8; 16], places: __m256i) -> __m256i {
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; the
+                    // load reads the 16 bytes of the table.
+                    unsafe {
+                        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+                        _mm256_shuffle_epi8(table, places)
+                    }
                 }
 
                 #[inline(always)]

@@ -32,6 +32,8 @@ pub(crate) trait Integers: Vector<Number = f32> + HalfPair {
     fn plus(ints: Self::Ints, number: i32) -> Self::Ints;
     /// `number` where a bit of `bits` is set, the lowest being that of the first integer, and 0 elsewhere.
     fn where_set(bits: u32, number: i32) -> Self::Ints;
+    /// The number of a table at each position, which is below 16.
+    fn entries(table: &[i8; 16], places: Self::Ints) -> Self::Ints;
     fn to_f32(ints: Self::Ints) -> Self;
 }
 
@@ -59,7 +61,8 @@ mod x86 {
         (
             $name:ident, $ints:ty, $vectors:literal; |$at:ident| $unsigned:expr, $signed:expr;
             $splat:ident, $right:ident, $left:ident, $and:ident, $or:ident, $add:ident, $convert:ident;
-            |$bits:ident, $number:ident| $where_set:expr
+            |$bits:ident, $number:ident| $where_set:expr;
+            |$table:ident, $places:ident| $entries:expr
         ) => {
             impl Integers for $name {
                 type Ints = $ints;
@@ -116,6 +119,13 @@ mod x86 {
                 }
 
                 #[inline(always)]
+                fn entries($table: &[i8; 16], $places: $ints) -> $ints {
+                    // SAFETY: a register is only used inside its `run`, which asks for the instructions; the
+                    // load reads the 16 bytes of the table.
+                    unsafe { $entries }
+                }
+
+                #[inline(always)]
                 fn to_f32(ints: $ints) -> $name {
                     // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     $name(unsafe { $convert(ints) })
@@ -137,7 +147,11 @@ mod x86 {
         |at| _mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())), _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
         _mm512_set1_epi32, _mm512_srlv_epi32, _mm512_sllv_epi32, _mm512_and_si512, _mm512_or_si512,
         _mm512_add_epi32, _mm512_cvtepi32_ps;
-        |bits, number| _mm512_maskz_set1_epi32(bits as __mmask16, number)
+        |bits, number| _mm512_maskz_set1_epi32(bits as __mmask16, number);
+        |table, places| {
+            let table = _mm512_cvtepi8_epi32(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_permutexvar_epi32(places, table)
+        }
     }
     integers! {
         F32x8, __m256i, 2;
@@ -148,6 +162,12 @@ mod x86 {
             let each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
             let own = _mm256_and_si256(_mm256_set1_epi32(bits as i32), each);
             _mm256_and_si256(_mm256_cmpeq_epi32(own, each), _mm256_set1_epi32(number))
+        };
+        |table, places| {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            // The number is the lowest byte of its position; the others ask for none.
+            let lowest = _mm256_or_si256(places, _mm256_set1_epi32(0x8080_8000_u32 as i32));
+            _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(_mm256_shuffle_epi8(table, lowest)))
         }
     }
 }

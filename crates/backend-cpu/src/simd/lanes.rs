@@ -167,6 +167,12 @@ impl Integers for F32x4 {
     }
 
     #[inline(always)]
+    fn entries(table: &[i8; 16], [a, b, c, d]: [i32; 4]) -> [i32; 4] {
+        let of = |place: i32| i32::from(table[(place & 15) as usize]);
+        [of(a), of(b), of(c), of(d)]
+    }
+
+    #[inline(always)]
     fn to_f32(ints: [i32; 4]) -> F32x4 {
         let [a, b, c, d] = ints;
         Lanes([a as f32, b as f32, c as f32, d as f32])

@@ -268,6 +268,15 @@ impl Integers for F32x4 {
     }
 
     #[inline(always)]
+    fn entries(table: &[i8; 16], places: v128) -> v128 {
+        // SAFETY: the load reads the 16 bytes of the table, and needs no alignment.
+        let table = unsafe { v128_load(table.as_ptr().cast()) };
+        // The number is the lowest byte of its position; the others ask for none.
+        let lowest = v128_or(places, i32x4_splat(0x8080_8000_u32 as i32));
+        i32x4_shr(i32x4_shl(i8x16_swizzle(table, lowest), 24), 24)
+    }
+
+    #[inline(always)]
     fn to_f32(ints: v128) -> F32x4 {
         F32x4(f32x4_convert_i32x4(ints))
     }

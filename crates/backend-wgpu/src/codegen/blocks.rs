@@ -66,6 +66,10 @@ fn ggml(format: GgmlType) -> &'static str {
         GgmlType::Q4_K => blocks::Q4_K,
         GgmlType::Q5_K => blocks::Q5_K,
         GgmlType::Q6_K => blocks::Q6_K,
+        GgmlType::IQ4_NL => blocks::IQ4_NL,
+        GgmlType::IQ4_XS => blocks::IQ4_XS,
+        GgmlType::TQ2_0 => blocks::TQ2_0,
+        GgmlType::MXFP4 => blocks::MXFP4,
     }
 }
 

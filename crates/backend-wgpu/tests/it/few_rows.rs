@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::common::{agree_in_turn, agree_on, all_devices, device, numbers, today, tolerance};
 use backend_wgpu::{Forced, Form, Options};
-use taper_testing::scales_of;
+use taper_testing::make_scales_small;
 use tensor_core::{Affine, AffineBits, BlockFormat, DType, Device, GgmlType, Kernel, Layout, Shape};
 
 /// The devices under test: one with tiled kernels, without subgroups, and one with the choices of a large
@@ -152,14 +152,11 @@ fn epilogues_of_few_rows_and_of_parts() {
     }
 }
 
-/// Random blocks of a format, with scales of about 2⁻⁶, as words.
+/// Random blocks of a format, with small scales, as numbers.
 fn blocks(format: GgmlType, shape: &[usize]) -> Vec<f64> {
     let len = format.bytes(&Shape::from(shape)).unwrap();
     let mut bytes: Vec<u8> = numbers(len, 3).iter().map(|x| (x * 1000.0) as i64 as u8).collect();
-    let scales = scales_of(format);
-    for block in bytes.chunks_mut(format.block_bytes()) {
-        scales.iter().for_each(|&at| block[at + 1] = 0x18 | block[at + 1] & 3);
-    }
+    bytes.chunks_mut(format.block_bytes()).for_each(|block| make_scales_small(format, block));
     bytes.into_iter().map(f64::from).collect()
 }
 

@@ -8,7 +8,7 @@ use taper::{
     nn::{Linear, Module, load_safetensors, save_safetensors},
     prelude::*,
 };
-use taper_testing::{assert_close, run_alone, scales_of};
+use taper_testing::{assert_close, make_scales_small, run_alone};
 
 use crate::common::{agree, agree_within, device, drawn, has, needs, refused, second_device, tensor};
 
@@ -32,7 +32,7 @@ fn fixture(format: GgmlType) -> (Vec<u8>, Vec<f32>) {
     (bytes, hex(&one["numbers"], 8).into_iter().map(f32::from_bits).collect())
 }
 
-/// Blocks of small numbers: random bytes, and scales of about 2⁻⁶.
+/// Blocks of small numbers: random bytes, and small scales.
 fn bytes_of(format: GgmlType, shape: &[usize], seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -42,18 +42,7 @@ fn bytes_of(format: GgmlType, shape: &[usize], seed: u64) -> Vec<u8> {
         (state >> 32) as u8
     };
     let mut bytes: Vec<u8> = (0..format.bytes(&Shape::from(shape)).unwrap()).map(|_| next()).collect();
-    let size = format.block_bytes();
-    let scales = scales_of(format);
-    for block in bytes.chunks_mut(size) {
-        for &at in scales {
-            // An f16 with the exponent of 2⁻⁸ or 2⁻¹⁰, and any fraction.
-            block[at + 1] = if format.block_elements() == 32 {
-                0x1c | block[at + 1] & 3
-            } else {
-                0x14 | block[at + 1] & 3
-            };
-        }
-    }
+    bytes.chunks_mut(format.block_bytes()).for_each(|block| make_scales_small(format, block));
     bytes
 }
 
@@ -567,7 +556,10 @@ fn numbers_are_encoded_as_ggufs_own_package_encodes_them() {
     let (fixture, d) = (fixtures().remove("encode").unwrap(), device());
     let numbers: Vec<f32> = hex(&fixture["numbers"], 8).into_iter().map(f32::from_bits).collect();
     let x = Tensor::from_vec(numbers, [12, 32], &d).unwrap();
-    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q8_0] {
+    let whole = x.slice(0, 0..8).unwrap().reshape([1, 256]).unwrap();
+    let [q4_0, q4_1, q5_0] = [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q5_0];
+    let rows = [q4_0, q4_1, q5_0, GgmlType::Q5_1, GgmlType::Q8_0, GgmlType::MXFP4].map(|format| (format, &x));
+    for (format, x) in rows.into_iter().chain([(GgmlType::TQ2_0, &whole)]) {
         let bytes: Vec<u8> = hex(&fixture[format.name()], 2).into_iter().map(|byte| byte as u8).collect();
         let found = x.quantize(format, None).unwrap();
         assert_eq!(found.block_bytes().unwrap(), bytes, "{}", format.name());
@@ -597,11 +589,15 @@ fn encoding_loses_no_more_than_the_format_must() {
         let name = format.name();
         let plain = x.quantize(format, None).unwrap();
         let error = error_of(&x, &plain, &ones).sqrt();
-        // An integer of b bits is wrong by a third of its step, and numbers reach over all 2^b steps.
+        // An integer of b bits is wrong by a third of its step, and numbers reach over all 2^b steps. The
+        // steps of e2m1 are as wide as its numbers.
         let bits = match format {
+            // It has three numbers, for weights that are trained to be those.
+            GgmlType::TQ2_0 => continue,
             GgmlType::Q2_K => 2,
-            GgmlType::Q3_K => 3,
+            GgmlType::Q3_K | GgmlType::MXFP4 => 3,
             GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4_K => 4,
+            GgmlType::IQ4_NL | GgmlType::IQ4_XS => 4,
             GgmlType::Q5_0 | GgmlType::Q5_1 | GgmlType::Q5_K => 5,
             GgmlType::Q6_K => 6,
             GgmlType::Q8_0 => 8,
@@ -611,7 +607,7 @@ fn encoding_loses_no_more_than_the_format_must() {
         let again = plain.dequantize().quantize(format, None).unwrap();
         assert!(error_of(&plain.dequantize(), &again, &ones).sqrt() <= error, "{name}");
         let weighed = x.quantize(format, Some(&importance)).unwrap();
-        if format != GgmlType::Q8_0 {
+        if !matches!(format, GgmlType::Q8_0 | GgmlType::MXFP4) {
             let (with, without) = (error_of(&x, &weighed, &importance), error_of(&x, &plain, &importance));
             assert!(with < without, "{name}: {with} with the importance, {without} without");
         }

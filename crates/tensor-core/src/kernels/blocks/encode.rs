@@ -7,7 +7,7 @@ use half::f16;
 
 use super::{
     BlockFormat,
-    ggml::{GgmlType, SIMPLE, SUPER},
+    ggml::{GgmlType, IQ4_NUMBERS, MXFP4_NUMBERS, SIMPLE, SUPER, mxfp4_scale},
     weight_format::check_importance,
 };
 use crate::base::error::{Error, Result};
@@ -72,6 +72,10 @@ fn encode_block(format: GgmlType, x: &[f32], importance: Option<&[f32]>, out: &m
         GgmlType::Q3_K => q3_k(x, importance, out),
         GgmlType::Q4_K | GgmlType::Q5_K => q4_k(x, importance, format == GgmlType::Q5_K, out),
         GgmlType::Q6_K => q6_k(x, importance, out),
+        GgmlType::IQ4_NL => iq4_nl(x, importance, out),
+        GgmlType::IQ4_XS => iq4_xs(x, importance, out),
+        GgmlType::TQ2_0 => tq2_0(x, out),
+        GgmlType::MXFP4 => mxfp4(x, out),
     }
 }
 
@@ -156,17 +160,23 @@ fn weights(x: &[f32], importance: Option<&[f32]>) -> Vec<f32> {
 
 /// The scale d for which `d q`, q from −`low` to `low` − 1, is nearest to the numbers.
 fn symmetric_scale(x: &[f32], weights: &[f32], low: i32) -> f32 {
+    scale_to(x, weights, low, CANDIDATE_STEP, |x| x.round().clamp(-low as f32, low as f32 - 1.0))
+}
+
+/// The scale d for which d times a level is nearest to the numbers: `nearest` gives the level that is nearest
+/// to a number, and the lowest level is −`low`. Candidates are `apart` from each other in levels.
+fn scale_to(x: &[f32], weights: &[f32], low: i32, apart: f32, nearest: impl Fn(f32) -> f32) -> f32 {
     let most = extreme(x);
     if most == 0.0 {
         return 0.0;
     }
     let mut best = (0.0, most / -(low as f32));
     for step in -CANDIDATES..=CANDIDATES {
-        let by = -(low as f32 + step as f32 * CANDIDATE_STEP) / most;
-        // The best scale of these integers is Σ w q x / Σ w q², and lowers the error by (Σ w q x)² / Σ w q².
+        let by = -(low as f32 + step as f32 * apart) / most;
+        // The best scale of these levels is Σ w q x / Σ w q², and lowers the error by (Σ w q x)² / Σ w q².
         let (mut products, mut squares) = (0.0f32, 0.0f32);
         for (&x, &w) in x.iter().zip(weights) {
-            let q = (x * by).round().clamp(-low as f32, low as f32 - 1.0);
+            let q = nearest(x * by);
             products += w * q * x;
             squares += w * q * q;
         }
@@ -319,4 +329,71 @@ fn q6_k(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
     }
     out.extend(s.iter().map(|&s| s as i8 as u8));
     out.extend(half(d));
+}
+
+/// The position of the number of a table that is nearest to x, the first of several.
+fn nearest_entry(table: &[i8; 16], x: f32) -> u8 {
+    let distance = |q: &u8| (f32::from(table[usize::from(*q)]) - x).abs();
+    (0..16).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
+}
+
+/// The lowest number of the table of IQ4_NL, without its sign, and a step between candidates for its scale.
+const IQ4_LOWEST: i32 = 127;
+const IQ4_CANDIDATE_STEP: f32 = 1.0;
+
+/// The scale for which the numbers of IQ4_NL's table are nearest to x.
+fn iq4_scale(x: &[f32], weights: &[f32]) -> f32 {
+    let nearest = |x: f32| f32::from(IQ4_NUMBERS[usize::from(nearest_entry(&IQ4_NUMBERS, x))]);
+    scale_to(x, weights, IQ4_LOWEST, IQ4_CANDIDATE_STEP, nearest)
+}
+
+/// Appends the positions in IQ4_NL's table of numbers with this scale.
+fn iq4_codes(x: &[f32], scale: f32, out: &mut Vec<u8>) {
+    let by = inverse(scale);
+    let q: Vec<u8> = x.iter().map(|x| nearest_entry(&IQ4_NUMBERS, x * by)).collect();
+    nibbles(&q, false, out);
+}
+
+fn iq4_nl(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
+    let d = iq4_scale(x, &weights(x, importance));
+    out.extend(half(d));
+    iq4_codes(x, rounded(d), out);
+}
+
+fn iq4_xs(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
+    const MOST: i32 = 32;
+    let all = weights(x, importance);
+    let groups = || x.chunks(SIMPLE);
+    let fits: Vec<f32> = groups().zip(all.chunks(SIMPLE)).map(|(x, weights)| iq4_scale(x, weights)).collect();
+    let d = rounded(extreme(&fits) / -(MOST as f32));
+    let s: Vec<i32> =
+        fits.iter().map(|fit| ((fit * inverse(d)).round() as i32).clamp(-MOST, MOST - 1)).collect();
+    let stored: Vec<u8> = s.iter().map(|s| (s + MOST) as u8).collect();
+    out.extend(half(d));
+    let high = stored.iter().enumerate().fold(0u16, |bits, (g, s)| bits | u16::from(s >> 4) << (2 * g));
+    out.extend(high.to_le_bytes());
+    out.extend(stored.chunks(2).map(|pair| pair[0] & 15 | (pair[1] & 15) << 4));
+    groups().zip(s).for_each(|(x, s)| iq4_codes(x, d * s as f32, out));
+}
+
+/// `d (q − 1)` with q from 0 to 2; halves are rounded away from 0.
+fn tq2_0(x: &[f32], out: &mut Vec<u8>) {
+    let d = extreme(x).abs();
+    let by = inverse(d);
+    let q: Vec<u8> = x.iter().map(|x| ((x * by).round() + 1.0) as u8).collect();
+    pairs(&q, out);
+    out.extend(half(d));
+}
+
+/// The greatest number is between 4 and 8 units, of which 6 is the greatest that is stored.
+fn mxfp4(x: &[f32], out: &mut Vec<u8>) {
+    let most = extreme(x).abs();
+    let e = if most > 0.0 { (most.log2().floor() + 125.0).clamp(0.0, 254.0) as u8 } else { 0 };
+    let d = mxfp4_scale(e);
+    let nearest = |x: &f32| {
+        let distance = |q: &u8| (d * f32::from(MXFP4_NUMBERS[usize::from(*q)]) - x).abs();
+        (0..16).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
+    };
+    out.push(e);
+    nibbles(&x.iter().map(nearest).collect::<Vec<u8>>(), false, out);
 }

@@ -102,6 +102,17 @@ block_types! {
         Q5_K 13: SUPER, 176, q5_k;
         /// `d s (q − 32)`, q of 6 bits, s of 8 bits with a sign for 16 elements: 6.5625 bits an element.
         Q6_K 14: SUPER, 210, q6_k;
+        /// `d t[q]`, q of 4 bits, t a table whose numbers are closer to each other around 0: 4.5 bits an
+        /// element.
+        IQ4_NL 20: SIMPLE, 18, iq4_nl;
+        /// `d (s − 32) t[q]`, q of 4 bits, t the table of `IQ4_NL`, s of 6 bits for 32 elements: 4.25 bits
+        /// an element.
+        IQ4_XS 23: SUPER, 136, iq4_xs;
+        /// `d (q − 1)`, q of 2 bits, for weights that are −d, 0 or d: 2.0625 bits an element.
+        TQ2_0 35: SUPER, 66, tq2_0;
+        /// `d t[q]`, q of 4 bits, d a power of two, t the numbers of e2m1: MXFP4 of the Open Compute
+        /// Project, 4.25 bits an element.
+        MXFP4 39: SIMPLE, 17, mxfp4;
     }
     stored {
         Q8_1 "Q8_1" 9: SIMPLE, 36;
@@ -110,14 +121,10 @@ block_types! {
         Iq2Xs "IQ2_XS" 17: SUPER, 74;
         Iq3Xxs "IQ3_XXS" 18: SUPER, 98;
         Iq1S "IQ1_S" 19: SUPER, 50;
-        Iq4Nl "IQ4_NL" 20: SIMPLE, 18;
         Iq3S "IQ3_S" 21: SUPER, 110;
         Iq2S "IQ2_S" 22: SUPER, 82;
-        Iq4Xs "IQ4_XS" 23: SUPER, 136;
         Iq1M "IQ1_M" 29: SUPER, 56;
         Tq1_0 "TQ1_0" 34: SUPER, 54;
-        Tq2_0 "TQ2_0" 35: SUPER, 66;
-        Mxfp4 "MXFP4" 39: SIMPLE, 17;
     }
 }
 
@@ -380,4 +387,52 @@ fn q6_k(block: &[u8], out: &mut [f32]) {
             *x = d * f32::from(scale) * (f32::from(four | two << 4) - 32.0);
         }
     }
+}
+
+/// The numbers that the four bits of `IQ4_NL` and `IQ4_XS` stand for.
+pub const IQ4_NUMBERS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// The numbers that the four bits of `MXFP4` stand for, doubled: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same
+/// below zero.
+pub const MXFP4_NUMBERS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The number of a table at a position that four bits give.
+fn entry(table: &[i8; 16], q: f32) -> f32 {
+    f32::from(table[q as usize])
+}
+
+fn iq4_nl(block: &[u8], out: &mut [f32]) {
+    let d = half_at(block, 0);
+    nibbles(&block[2..], out, |q| d * entry(&IQ4_NUMBERS, q));
+}
+
+fn iq4_xs(block: &[u8], out: &mut [f32]) {
+    let (d, high, low) = (half_at(block, 0), u16::from_le_bytes([block[2], block[3]]), &block[4..8]);
+    for (g, group) in groups(out) {
+        let s = low[g / 2] >> (4 * (g % 2)) & 15 | ((high >> (2 * g) & 3) as u8) << 4;
+        let scale = d * (f32::from(s) - 32.0);
+        nibbles(&block[8 + 16 * g..][..16], group, |q| scale * entry(&IQ4_NUMBERS, q));
+    }
+}
+
+fn tq2_0(block: &[u8], out: &mut [f32]) {
+    let d = half_at(block, 64);
+    for (g, group) in groups(out) {
+        for (x, byte) in group.iter_mut().zip(&block[g / 4 * 32..][..32]) {
+            *x = d * (f32::from(byte >> (2 * (g % 4)) & 3) - 1.0);
+        }
+    }
+}
+
+/// Half of the power of two that a byte of `MXFP4` stands for: 2^(e − 128).
+#[must_use]
+pub fn mxfp4_scale(e: u8) -> f32 {
+    let e = u32::from(e);
+    // The least two are below the normal numbers.
+    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
+}
+
+fn mxfp4(block: &[u8], out: &mut [f32]) {
+    let d = mxfp4_scale(block[0]);
+    nibbles(&block[1..], out, |q| d * entry(&MXFP4_NUMBERS, q));
 }

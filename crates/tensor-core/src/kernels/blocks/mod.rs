@@ -26,7 +26,7 @@ use std::{
 
 pub use affine::{Affine, AffineBits, AffineChannels};
 pub use codebook::{Codebook4, CodebookScales};
-pub use ggml::{BlockType, GgmlType};
+pub use ggml::{BlockType, GgmlType, IQ4_NUMBERS, MXFP4_NUMBERS, mxfp4_scale};
 pub use integer_groups::IntegerGroups;
 pub use weight_format::WeightFormat;
 

@@ -237,6 +237,7 @@ impl BlockDots<'_> {
 
 #[cfg(test)]
 mod tests {
+    use taper_testing::make_scales_small;
     use tensor_core::BlockFormat;
 
     use super::*;
@@ -247,9 +248,8 @@ mod tests {
         for format in GgmlType::ALL {
             let k = 2 * format.block_elements();
             let row_bytes = 2 * format.block_bytes();
-            // Byte 0x2a is the high byte of an f16 of about 0.05.
-            let bytes: Vec<u8> =
-                (0..ROWS * row_bytes).map(|i| if i % 2 == 1 { 0x2a } else { (i * 37 % 256) as u8 }).collect();
+            let mut bytes: Vec<u8> = (0..ROWS * row_bytes).map(|i| (i * 37 % 256) as u8).collect();
+            bytes.chunks_mut(format.block_bytes()).for_each(|block| make_scales_small(format, block));
             let mut numbers = vec![0f32; ROWS * k];
             format.decode(&bytes, 0, &mut numbers);
             let x: Vec<f32> = (0..9 * k).map(|i| (i * 29 % 64) as f32 / 32.0 - 1.0).collect();

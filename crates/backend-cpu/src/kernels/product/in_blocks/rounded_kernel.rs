@@ -218,7 +218,7 @@ impl RoundedDots<'_> {
 
 #[cfg(test)]
 mod tests {
-    use taper_testing::rng::Rng;
+    use taper_testing::{make_scales_small, rng::Rng};
     use tensor_core::BlockFormat;
 
     use super::*;
@@ -259,9 +259,8 @@ mod tests {
             let k = 2 * format.block_elements();
             let row_bytes = 2 * format.block_bytes();
             for (rows, vectors) in [(11, 1), (3, 1), (4, 4), (9, 6)] {
-                // Byte 0x2a is the high byte of an f16 of about 0.05.
-                let bytes: Vec<u8> =
-                    (0..rows * row_bytes).map(|i| if i % 2 == 1 { 0x2a } else { rng.bits() as u8 }).collect();
+                let mut bytes: Vec<u8> = (0..rows * row_bytes).map(|_| rng.bits() as u8).collect();
+                bytes.chunks_mut(format.block_bytes()).for_each(|block| make_scales_small(format, block));
                 let mut numbers = vec![0f32; rows * k];
                 format.decode(&bytes, 0, &mut numbers);
                 let x: Vec<f32> = (0..vectors * k).map(|_| rng.bits() as i32 as f32 * 1e-9).collect();
