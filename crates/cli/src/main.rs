@@ -19,6 +19,8 @@ mod output;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "studio")]
+mod studio;
 mod transcribe;
 
 use std::process::ExitCode;
@@ -48,6 +50,8 @@ enum Command {
     Classify(classify::Options),
     Detect(detect::Options),
     Run(run::Options),
+    #[cfg(feature = "studio")]
+    Studio(studio::Options),
     Inspect(inspect::Options),
     Convert(convert::Options),
     Perplexity(language::perplexity::Options),
@@ -69,6 +73,8 @@ fn main() -> ExitCode {
         Command::Classify(options) => classify::run(&options),
         Command::Detect(options) => detect::run(&options),
         Command::Run(options) => run::run(&options),
+        #[cfg(feature = "studio")]
+        Command::Studio(options) => studio::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Convert(options) => convert::run(&options),
         Command::Perplexity(options) => language::perplexity::run(&options),

@@ -32,28 +32,72 @@ Examples:
 
 `taper inspect model.onnx` lists the inputs and outputs.")]
 pub(crate) struct Options {
-    /// An ONNX file
-    file: PathBuf,
-    /// An input: NAME=FILE, NAME=zeros, NAME=ones or NAME=random, the last three with or without :SHAPE
-    #[arg(short, long, value_name = "NAME=SOURCE")]
-    input: Vec<String>,
-    /// An output, or any value of the graph; without this, all outputs
-    #[arg(long, value_name = "NAME")]
-    output: Vec<String>,
+    #[command(flatten)]
+    network: NetworkOptions,
     /// Writes the outputs to this file: .npz, .safetensors, .pt, .gguf, or .npy for one output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Prints the time of a run: the median of this many, after one that is not counted
     #[arg(long, default_value_t = 0)]
     repeat: usize,
-    /// The seed of random inputs
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
     /// Prints JSON
     #[arg(long)]
     json: bool,
+}
+
+/// The options of a network from an ONNX file and of its inputs.
+#[derive(Args)]
+pub(crate) struct NetworkOptions {
+    /// An ONNX file
+    pub(crate) file: PathBuf,
+    /// An input: NAME=FILE, NAME=zeros, NAME=ones or NAME=random, the last three with or without :SHAPE
+    #[arg(short, long, value_name = "NAME=SOURCE")]
+    input: Vec<String>,
+    /// An output, or any value of the graph; without this, all outputs
+    #[arg(long, value_name = "NAME")]
+    output: Vec<String>,
+    /// The seed of random inputs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     #[command(flatten)]
     device: DeviceOption,
+}
+
+/// A network with its inputs.
+pub(crate) struct Network {
+    pub(crate) device: Device,
+    model: Model,
+    inputs: Vec<(String, Tensor)>,
+}
+
+impl NetworkOptions {
+    /// Loads the network and makes its inputs.
+    pub(crate) fn open(&self) -> Outcome<Network> {
+        let device = self.device.open()?;
+        let load = LoadOptions { outputs: self.output.clone(), ..Default::default() };
+        let model = Model::load_with(&self.file, &device, load)?;
+        let inputs = inputs(self, &model, &device)?;
+        Ok(Network { device, model, inputs })
+    }
+}
+
+impl Network {
+    /// The outputs, and those that are tensors on the device, which are not computed yet where the network can
+    /// be built without their values.
+    pub(crate) fn outputs(&self) -> taper::Result<(Outputs, StateDict)> {
+        let given = self.inputs.iter().map(|(name, tensor)| (name, tensor));
+        let outputs = no_grad(|| self.model.run(given))?;
+        let tensors = output_tensors(&outputs, &self.device)?;
+        Ok((outputs, tensors))
+    }
+
+    /// The computed outputs, when the device is idle again.
+    pub(crate) fn run(&self) -> taper::Result<(Outputs, StateDict)> {
+        let (outputs, tensors) = self.outputs()?;
+        taper::eval_all(&tensors.values().collect::<Vec<_>>())?;
+        self.device.synchronize()?;
+        Ok((outputs, tensors))
+    }
 }
 
 /// The names, types and shapes of values, for an error.
@@ -119,7 +163,7 @@ fn tensor(info: &ValueInfo, source: &str, rng: &Generator) -> Outcome<Tensor> {
 }
 
 /// The inputs of the command line, by their names.
-fn inputs(options: &Options, model: &Model, device: &Device) -> Outcome<Vec<(String, Tensor)>> {
+fn inputs(options: &NetworkOptions, model: &Model, device: &Device) -> Outcome<Vec<(String, Tensor)>> {
     let known = model.inputs();
     let rng = Generator::seed(options.seed, device);
     let mut found = Vec::new();
@@ -202,23 +246,12 @@ fn print(outputs: &Outputs, tensors: &StateDict, seconds: Option<f64>, as_json: 
 /// Runs the network.
 pub(crate) fn run(options: &Options) -> Outcome {
     let target = options.out.as_deref().map(Target::of).transpose()?;
-    let device = options.device.open()?;
-    let load = LoadOptions { outputs: options.output.clone(), ..Default::default() };
-    let model = Model::load_with(&options.file, &device, load)?;
-    let inputs = inputs(options, &model, &device)?;
-    let once = || -> taper::Result<(Outputs, StateDict)> {
-        let given = inputs.iter().map(|(name, tensor)| (name, tensor));
-        let outputs = no_grad(|| model.run(given))?;
-        let tensors = output_tensors(&outputs, &device)?;
-        taper::eval_all(&tensors.values().collect::<Vec<_>>())?;
-        device.synchronize()?;
-        Ok((outputs, tensors))
-    };
-    let (outputs, tensors) = once()?;
+    let network = options.network.open()?;
+    let (outputs, tensors) = network.run()?;
     let mut times = Vec::new();
     for _ in 0..options.repeat {
         let begin = Instant::now();
-        once()?;
+        network.run()?;
         times.push(begin.elapsed().as_secs_f64());
     }
     times.sort_by(f64::total_cmp);

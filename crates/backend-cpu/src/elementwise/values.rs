@@ -60,11 +60,6 @@ impl Values {
         }
     }
 
-    /// Whether all elements are the same number, so that a step may read one.
-    pub(crate) fn is_uniform(self) -> bool {
-        self.uniform
-    }
-
     /// Whether the values can only be read as a number: there are fewer than `n`, and all are the same.
     fn is_number_alone(self, n: usize) -> bool {
         self.uniform && self.len < saturated(n)

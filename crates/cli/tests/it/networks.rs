@@ -1,8 +1,14 @@
-//! `taper run` with a network from an ONNX file.
+//! `taper run` and `taper studio` with a network from an ONNX file.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Stdio},
+};
 
 use taper::{onnx::Model, prelude::*, weights};
 
-use crate::common::{at, json, printed, refused, repository};
+use crate::common::{at, json, printed, program, refused, repository};
 
 #[test]
 fn a_network_runs_on_arrays_and_its_outputs_are_written() {
@@ -46,4 +52,41 @@ fn made_inputs_need_a_shape() {
     assert!(refused(&["run", network, "--input", "x=none.npy"]).contains("none.npy"));
     assert!(refused(&["run", network, "--output", "z"]).contains('z'));
     assert!(refused(&["run", "none.onnx"]).contains("none.onnx"));
+}
+
+#[test]
+fn the_studio_shows_a_network_as_a_file_and_as_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = repository("crates/onnx/tests/models/ch_ppocr_mobile_v2.0_cls_infer.onnx");
+    let network = path.to_str().unwrap();
+    let page = at(&folder, "run.html");
+    let input = ["studio", network, "--input", "x=random:1x3x48x192"];
+    printed(&[&input[..], &["--save", &page, "--repeat", "3"]].concat());
+    let page = std::fs::read_to_string(page).unwrap();
+    for part in
+        [r#""kind":"graph""#, r#""kind":"explanation""#, r#""kind":"limits""#, "pace/steps per second"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(refused(&[&input[..], &["--save", "none/run.html"]].concat()).contains("none/run.html"));
+
+    let mut served = Ended(program(&input).stdout(Stdio::piped()).spawn().unwrap());
+    let mut address = String::new();
+    BufReader::new(served.0.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let (host, place) = address.trim().strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET /{place} HTTP/1.0\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("<html"), "{answer}");
+}
+
+/// A program that is ended when this is dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
