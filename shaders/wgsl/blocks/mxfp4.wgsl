@@ -21,11 +21,11 @@ fn power_x(e: u32) -> f32 {
 
 fn any_word_x(j: u32) -> u32 {
     let shift = (j & 3u) * 8u;
-    let low = x[j >> 2u];
+    let low = aligned_x(j >> 2u);
     if (shift == 0u) {
         return low;
     }
-    return (low >> shift) | (x[(j >> 2u) + 1u] << (32u - shift));
+    return (low >> shift) | (aligned_x((j >> 2u) + 1u) << (32u - shift));
 }
 
 // The numbers at four positions of the table of MXFP4, doubled, one in the low four bits of each byte.
