@@ -222,7 +222,7 @@ pub(crate) const THIN_MAX_RESULTS: usize = 32;
 /// the work. Exercised by `conv2d_3x3_8x64x56x56_fwd_bwd` and `resnet20_step_32`.
 pub(crate) const DOTS_MAX_ROWS: usize = 32;
 /// The same for columns at even distances, as those of a transposed matrix.
-pub(crate) const DOTS_MAX_ROWS_OF_EVEN: usize = 8;
+pub(crate) const DOTS_MAX_EVEN_ROWS: usize = 8;
 /// Registers of terms in a block of such a product: four rows of them are a third of a first-level cache.
 /// It cuts sums, so it is constant.
 pub(crate) const DOTS_BLOCK_REGISTERS: usize = 64;

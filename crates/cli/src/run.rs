@@ -82,8 +82,8 @@ impl NetworkOptions {
 }
 
 impl Network {
-    /// The outputs, and those that are tensors on the device, which are not computed yet where the network can
-    /// be built without their values.
+    /// The outputs, and those that are tensors on the device, which are not computed yet where the network
+    /// can be built without their values.
     pub(crate) fn outputs(&self) -> taper::Result<(Outputs, StateDict)> {
         let given = self.inputs.iter().map(|(name, tensor)| (name, tensor));
         let outputs = no_grad(|| self.model.run(given))?;

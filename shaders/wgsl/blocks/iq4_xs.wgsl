@@ -1,5 +1,5 @@
-// d (s - 32) t[q]. Layout: d, the high two bits of s of eight groups of 32 elements, their low four bits, then
-// four bits for each element, the first 16 of a group in the low halves of its bytes.
+// d (s - 32) t[q]. Layout: d, the high two bits of s of eight groups of 32 elements, their low four bits,
+// then four bits for each element, the first 16 of a group in the low halves of its bytes.
 fn four_x(i: u32) -> vec4<f32> {
     let block = i / 256u * 136u;
     let e = i % 32u;

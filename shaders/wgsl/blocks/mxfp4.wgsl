@@ -1,5 +1,5 @@
-// d t[q]. Layout: the exponent of d, then four bits for each of 32 elements, the first 16 in the low halves of
-// the bytes. Blocks have 17 bytes, so that words begin anywhere.
+// d t[q]. Layout: the exponent of d, then four bits for each of 32 elements, the first 16 in the low halves
+// of the bytes. Blocks have 17 bytes, so that words begin anywhere.
 fn four_x(i: u32) -> vec4<f32> {
     let block = i / 32u * 17u;
     let e = i % 32u;

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     forms::Special,
     simd::isa::Isa,
-    tuning::{DOTS_MAX_ROWS, DOTS_MAX_ROWS_OF_EVEN, MIN_LOOP_ELEMENTS, THIN_MAX_RESULTS},
+    tuning::{DOTS_MAX_EVEN_ROWS, DOTS_MAX_ROWS, MIN_LOOP_ELEMENTS, THIN_MAX_RESULTS},
 };
 
 /// How the products of a contraction are formed.
@@ -93,7 +93,7 @@ impl Form {
         let Contraction { m, n, k, .. } = case.contraction;
         case.contiguous_terms()?;
         // Columns at even distances are packed fast, which is worth it for more rows.
-        let rows = if n.len() > 1 { 1..=DOTS_MAX_ROWS } else { 2..=DOTS_MAX_ROWS_OF_EVEN };
+        let rows = if n.len() > 1 { 1..=DOTS_MAX_ROWS } else { 2..=DOTS_MAX_EVEN_ROWS };
         if case.width == 0 || case.has_few_results() || count(n) == 1 || !rows.contains(&count(m)) {
             return None;
         }

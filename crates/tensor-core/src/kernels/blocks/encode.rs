@@ -361,14 +361,16 @@ fn iq4_nl(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
 }
 
 fn iq4_xs(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
-    const MOST: i32 = 32;
+    const LEVELS_BELOW_ZERO: i32 = 32;
     let all = weights(x, importance);
     let groups = || x.chunks(SIMPLE);
     let fits: Vec<f32> = groups().zip(all.chunks(SIMPLE)).map(|(x, weights)| iq4_scale(x, weights)).collect();
-    let d = rounded(extreme(&fits) / -(MOST as f32));
-    let s: Vec<i32> =
-        fits.iter().map(|fit| ((fit * inverse(d)).round() as i32).clamp(-MOST, MOST - 1)).collect();
-    let stored: Vec<u8> = s.iter().map(|s| (s + MOST) as u8).collect();
+    let d = rounded(extreme(&fits) / -(LEVELS_BELOW_ZERO as f32));
+    let s: Vec<i32> = fits
+        .iter()
+        .map(|fit| ((fit * inverse(d)).round() as i32).clamp(-LEVELS_BELOW_ZERO, LEVELS_BELOW_ZERO - 1))
+        .collect();
+    let stored: Vec<u8> = s.iter().map(|s| (s + LEVELS_BELOW_ZERO) as u8).collect();
     out.extend(half(d));
     let high = stored.iter().enumerate().fold(0u16, |bits, (g, s)| bits | u16::from(s >> 4) << (2 * g));
     out.extend(high.to_le_bytes());
