@@ -262,15 +262,20 @@ fn affine(x: &[f32], importance: Option<&[f32]>, group: usize, levels: i32, most
     Affine { d, m, s, t, q }
 }
 
+/// Scales as integers from −`most` to `most` − 1, and the unit that they are in.
+fn in_units(scales: &[f32], most: i32) -> (f32, Vec<i32>) {
+    let d = rounded(extreme(scales) / -(most as f32));
+    let whole = |scale: &f32| ((scale * inverse(d)).round() as i32).clamp(-most, most - 1);
+    (d, scales.iter().map(whole).collect())
+}
+
 /// The signed scales of groups of sixteen of a super-block, in units of d, and integers from −`low` on, to
 /// which `low` is added.
 fn symmetric(x: &[f32], importance: Option<&[f32]>, low: i32, most: i32) -> (f32, Vec<i32>, Vec<u8>) {
     let all = weights(x, importance);
     let fits: Vec<f32> =
         x.chunks(16).zip(all.chunks(16)).map(|(x, weights)| symmetric_scale(x, weights, low)).collect();
-    let d = rounded(extreme(&fits) / -(most as f32));
-    let s: Vec<i32> =
-        fits.iter().map(|fit| ((fit * inverse(d)).round() as i32).clamp(-most, most - 1)).collect();
+    let (d, s) = in_units(&fits, most);
     let one = |(i, &x): (usize, &f32)| {
         let scale = d * s[i / 16] as f32;
         (((x * inverse(scale)).round() as i32).clamp(-low, low - 1) + low) as u8
@@ -361,16 +366,13 @@ fn iq4_nl(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
 }
 
 fn iq4_xs(x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
-    const LEVELS_BELOW_ZERO: i32 = 32;
+    /// A scale of six bits has this added.
+    const STORED_ZERO: i32 = 32;
     let all = weights(x, importance);
     let groups = || x.chunks(SIMPLE);
     let fits: Vec<f32> = groups().zip(all.chunks(SIMPLE)).map(|(x, weights)| iq4_scale(x, weights)).collect();
-    let d = rounded(extreme(&fits) / -(LEVELS_BELOW_ZERO as f32));
-    let s: Vec<i32> = fits
-        .iter()
-        .map(|fit| ((fit * inverse(d)).round() as i32).clamp(-LEVELS_BELOW_ZERO, LEVELS_BELOW_ZERO - 1))
-        .collect();
-    let stored: Vec<u8> = s.iter().map(|s| (s + LEVELS_BELOW_ZERO) as u8).collect();
+    let (d, s) = in_units(&fits, STORED_ZERO);
+    let stored: Vec<u8> = s.iter().map(|s| (s + STORED_ZERO) as u8).collect();
     out.extend(half(d));
     let high = stored.iter().enumerate().fold(0u16, |bits, (g, s)| bits | u16::from(s >> 4) << (2 * g));
     out.extend(high.to_le_bytes());
