@@ -49,6 +49,13 @@ const OP: &str = "guidance";
 /// spaces. Without a bound, small models write line breaks until their limit.
 const JSON_WHITE_SPACE: &str = r" |\n {0,20}";
 
+/// The formats of strings that llguidance knows. Another one is a remark to readers, as the standard has it.
+const KNOWN_FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+
+/// The keywords of a schema whose values are values of the text, and no schemas.
+const VALUE_KEYWORDS: [&str; 4] = ["const", "enum", "default", "examples"];
+
 /// The language that a text must belong to.
 ///
 /// ```
@@ -66,7 +73,9 @@ pub struct Grammar(TopLevelGrammar);
 
 impl Grammar {
     /// JSON that a schema describes. Between its parts it has at most a space, or a line break with an
-    /// indentation; llguidance's object `x-guidance` in the schema replaces this and its other settings.
+    /// indentation. A format that is not known is ignored. Where two alternatives of `oneOf` cannot be seen to
+    /// exclude each other, the text matches one of them and perhaps another one too. llguidance's object
+    /// `x-guidance` in the schema replaces these settings and its other ones.
     ///
     /// # Errors
     /// A text that is no JSON. [`Guide::rule`] refuses a schema with keywords that are not known.
@@ -94,11 +103,27 @@ impl Grammar {
     }
 
     fn of_schema(mut schema: Json) -> Grammar {
+        remove_unknown_formats(&mut schema);
         if let Json::Object(fields) = &mut schema {
-            let settings = json!({"whitespace_pattern": JSON_WHITE_SPACE});
+            let settings = json!({"whitespace_pattern": JSON_WHITE_SPACE, "coerce_one_of": true});
             fields.entry("x-guidance").or_insert(settings);
         }
         Grammar(TopLevelGrammar::from_json_schema(schema))
+    }
+}
+
+fn remove_unknown_formats(schema: &mut Json) {
+    match schema {
+        Json::Object(fields) => {
+            let format = fields.get("format").and_then(Json::as_str);
+            if format.is_some_and(|format| !KNOWN_FORMATS.contains(&format)) {
+                fields.remove("format");
+            }
+            let schemas = fields.iter_mut().filter(|(name, _)| !VALUE_KEYWORDS.contains(&name.as_str()));
+            schemas.for_each(|(_, schema)| remove_unknown_formats(schema));
+        }
+        Json::Array(schemas) => schemas.iter_mut().for_each(remove_unknown_formats),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
     }
 }
 

@@ -99,9 +99,20 @@ const CASES: &[Case] = &[
             value.as_str()?.split('-').map(|part| part.parse().ok()).collect::<Option<_>>()?;
         Some(matches!(parts[..], [_, 1..=12, 1..=31]))
     }),
-    (r#"{"const": {"kind": "he12", "list": [1, 2.5]}}"#, |value| {
-        Some(*value == serde_json::json!({"kind": "he12", "list": [1, 2.5]}))
+    (r#"{"const": {"format": "he12", "list": [1, 2.5]}}"#, |value| {
+        Some(*value == serde_json::json!({"format": "he12", "list": [1, 2.5]}))
     }),
+    // A format that is not known, and alternatives that a text may match both.
+    (
+        r#"{"type": "object", "additionalProperties": false, "required": ["format", "one"], "properties": {
+            "format": {"type": "string", "format": "path", "maxLength": 3},
+            "one": {"oneOf": [{"type": "integer", "minimum": 0, "maximum": 5},
+                {"type": "integer", "minimum": 3, "maximum": 9}]}}}"#,
+        |value| {
+            let [format, one] = fields(value, ["format", "one"])?;
+            Some(format.as_str()?.chars().count() <= 3 && one.as_u64()? <= 9)
+        },
+    ),
 ];
 
 #[test]
