@@ -73,8 +73,8 @@ pub struct Grammar(TopLevelGrammar);
 
 impl Grammar {
     /// JSON that a schema describes. Between its parts it has at most a space, or a line break with an
-    /// indentation. A format that is not known is ignored. Where two alternatives of `oneOf` cannot be seen to
-    /// exclude each other, the text matches one of them and perhaps another one too. llguidance's object
+    /// indentation. A format that is not known is ignored. Where two alternatives of `oneOf` cannot be seen
+    /// to exclude each other, the text matches one of them and perhaps another one too. llguidance's object
     /// `x-guidance` in the schema replaces these settings and its other ones.
     ///
     /// # Errors
