@@ -230,8 +230,11 @@ impl Pool {
         tokio::spawn(async move {
             let loader = pool.clone();
             let loaded = spawn_blocking(move || {
-                // The memory of these is free, and their threads have ended, before the load begins.
-                drop(dropped);
+                // The threads of these have ended, and their memory is the system's, before the load begins.
+                if !dropped.is_empty() {
+                    drop(dropped);
+                    loader.device.empty_cache();
+                }
                 Served::load(&loader.models[index], &loader.device, &loader.engine)
             });
             let loaded = match loaded.await {
