@@ -61,8 +61,8 @@ struct Running {
     cancelled: Arc<AtomicBool>,
 }
 
-/// The handle of the thread. When it is dropped, it waits for the end of the thread, so that the memory of the
-/// model is free.
+/// The handle of the thread. When it is dropped, it waits for the end of the thread, so that the memory of
+/// the model is free.
 pub(super) struct Worker {
     /// None once the thread should end.
     submissions: Option<mpsc::Sender<Submission>>,

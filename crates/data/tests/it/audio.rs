@@ -342,7 +342,7 @@ fn bad_sound_is_refused() {
         assert!(is_file && error.to_string().contains("is no WAV file that can be read"), "{what}: {error}");
     }
     let error = read_wav_bytes(whole[..150].to_vec(), &device).unwrap_err().to_string();
-    assert!(error.contains("<bytes> is no WAV file that can be read: it is cut off"), "{error}");
+    assert!(error.contains("<bytes>: is no WAV file that can be read: it is cut off"), "{error}");
     assert!(read_wav(folder.path().join("none.wav"), &device).is_err());
     let unwritable = write_wav(folder.path().join("no/folder.wav"), &samples, 8_000, WavFormat::Pcm16);
     assert!(unwritable.unwrap_err().to_string().contains("cannot be written"));

@@ -237,8 +237,8 @@ impl Tokenizer {
 
     /// The tokens of pairs of texts, such as a question and its context, as a batch `[N, L]` with padding on
     /// the right; the sequence of each token `[N, L]`, 0 or 1; and the mask `[N, L]`, true where there is a
-    /// token. Of longer pairs the longer text is cut first, to `max_length` tokens with those around the
-    /// texts that the model expects: `truncation="longest_first"` of transformers.
+    /// token. Longer pairs are cut to `max_length` tokens, with those around the texts that the model
+    /// expects; the longer text is cut first: `truncation="longest_first"` of transformers.
     ///
     /// ```no_run
     /// use models::{BertClassifier, text::Tokenizer};
@@ -246,7 +246,7 @@ impl Tokenizer {
     /// let device = backend_cpu::cpu();
     /// let tokenizer = Tokenizer::from_folder("ms-marco-MiniLM-L6-v2")?;
     /// let model = BertClassifier::from_folder("ms-marco-MiniLM-L6-v2", &device)?;
-    /// let pairs = [("capital of Norway", "Oslo has 700,000 inhabitants."), ("capital of Norway", "Fish swim.")];
+    /// let pairs = [("capital of Norway", "Oslo is a city."), ("capital of Norway", "Fish swim.")];
     /// let (ids, types, mask) = tokenizer.encode_pairs_batch(&pairs, model.max_tokens(), &device)?;
     /// let logits = model.forward(&ids, Some(&mask), Some(&types))?; // [2, 1]
     /// # let _ = logits;
@@ -298,7 +298,7 @@ impl Tokenizer {
                 None => None,
             };
             let (mut first, mut second) = truncate_encodings(first, second, &cut)?;
-            // The crate keeps what was cut off, and would combine each part of one text with each of the other.
+            // The crate keeps the parts that were cut off, and would combine those of both texts.
             first.take_overflowing();
             if let Some(second) = &mut second {
                 second.take_overflowing();

@@ -483,9 +483,9 @@ fn the_longer_text_of_a_pair_is_cut_first() {
         (numbers(&ids), numbers(&types), mask.to_vec::<bool>().unwrap())
     };
     let cut = |pair, length| encoded(&[pair], length).0;
-    assert_eq!(cut((long, short), 99), [3, 47, 60, 66, 64, 47, 62, 4, 54, 56, 4]);
-    assert_eq!(cut((long, short), 9), [3, 47, 60, 66, 64, 4, 54, 56, 4]);
-    assert_eq!(cut((short, long), 9), [3, 54, 56, 4, 47, 60, 66, 64, 4]);
+    assert_eq!(cut((long, short), 99), [3, 47, 60, 66, 65, 47, 62, 4, 54, 56, 4]);
+    assert_eq!(cut((long, short), 9), [3, 47, 60, 66, 65, 4, 54, 56, 4]);
+    assert_eq!(cut((short, long), 9), [3, 54, 56, 4, 47, 60, 66, 65, 4]);
     assert_eq!(cut((long, short), 6), [3, 47, 60, 4, 54, 4]);
     assert_eq!(cut((short, long), 6), [3, 54, 4, 47, 60, 4]);
     assert_eq!(cut((long, short), 3), [3, 4, 4]);
