@@ -1,4 +1,4 @@
-"""Checks `taper serve` with the Python package `openai`: chats, streams, tools, schemas, embeddings.
+"""Checks `taper serve` with the Python package `openai`: chats, streams, tools, schemas, embeddings, speech.
 
     taper serve SmolLM2-135M-Instruct.Q4_1.gguf --port 8080
     python scripts/openai_client_check.py http://127.0.0.1:8080 --tokens 16
@@ -98,6 +98,21 @@ def check_errors(client, model):
             raise AssertionError(f"no {error.__name__}")
 
 
+def check_speech(client, model, sound):
+    def write_down(task, **fields):
+        with open(sound, "rb") as file:
+            return task.create(model=model, file=file, **fields)
+
+    text = write_down(client.audio.transcriptions).text
+    print("speech:", repr(text))
+    whole = write_down(client.audio.transcriptions, response_format="verbose_json", temperature=0)
+    print("parts:", [(part.start, part.end, part.text) for part in whole.segments], whole.language, whole.duration)
+    assert whole.text == text and whole.segments[-1].end == whole.duration
+    assert write_down(client.audio.transcriptions, response_format="text").strip() == text
+    assert write_down(client.audio.transcriptions, response_format="srt").startswith("1\n00:00:00,000 --> ")
+    print("in English:", repr(write_down(client.audio.translations).text))
+
+
 async def check_async(url, model, tokens):
     async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
         async def stream():
@@ -116,11 +131,13 @@ def main():
     parser.add_argument("url", help="the address that `taper serve` prints")
     parser.add_argument("--tokens", type=int, default=16, help="new tokens of each text")
     parser.add_argument("--embeddings", help="the name of a model for vectors")
+    parser.add_argument("--speech", nargs=2, metavar=("MODEL", "SOUND"), help="the name of a Whisper, and a WAV file")
     options = parser.parse_args()
     url = options.url.rstrip("/") + "/v1"
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
     names = [model.id for model in client.models.list()]
-    model = next(name for name in names if name != options.embeddings)
+    others = [options.embeddings, *(options.speech or [])]
+    model = next(name for name in names if name not in others)
     print("models:", names)
     check_sync(client, model, options.tokens)
     check_structure(client, model)
@@ -130,6 +147,8 @@ def main():
         answer = client.embeddings.create(model=options.embeddings, input=["A sentence.", "Another one."])
         print("embeddings:", [len(data.embedding) for data in answer.data])
         assert len(answer.data) == 2
+    if options.speech:
+        check_speech(client, *options.speech)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ mod output;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+mod speech;
 #[cfg(feature = "studio")]
 mod studio;
 mod transcribe;

@@ -8,23 +8,14 @@ use std::{
 
 use clap::Args;
 use serde_json::json;
-use taper::{
-    data::audio::{Resample, WHISPER_RATE, read_wav, resample},
-    models::{
-        audio::{Whisper, WhisperDecoding, log_mel_spectrogram, pad_or_trim},
-        text::Tokenizer,
-    },
-    prelude::*,
-};
+use taper::data::audio::read_wav;
 
 use crate::{
     error::Outcome,
     model::{self, DeviceOption},
     output,
+    speech::{self, Speech, Task},
 };
-
-/// The samples at 16 kHz that one frame of a spectrogram stands for.
-const FRAME_SAMPLES: usize = 160;
 
 /// Writes down the speech in a WAV file with Whisper.
 ///
@@ -48,50 +39,33 @@ pub(crate) struct Options {
     /// Writes English, whatever the language of the speech
     #[arg(long)]
     translate: bool,
-    /// Prints the parts as JSON, with the seconds at which they begin
+    /// Prints the parts as JSON, with their languages and the seconds at which they begin and end
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     device: DeviceOption,
 }
 
-/// The sound of a file as one channel at 16 kHz, `[samples]`.
-fn sound(options: &Options, device: &Device) -> Result<Tensor> {
-    let (channels, rate) = read_wav(&options.sound, device)?;
-    resample(&channels.mean_axis(0, false)?, rate, WHISPER_RATE, &Resample::default())
-}
-
 /// Prints the text of each part of the sound with the seconds at which it begins.
 pub(crate) fn run(options: &Options) -> Outcome {
     let device = options.device.open()?;
-    let path = model::find(&options.model)?;
-    let model = Whisper::from_folder(&path, &device)?;
-    let decoding = WhisperDecoding::from_folder(&path)?;
-    let tokenizer = Tokenizer::from_folder(&path)?;
-    let task = if options.translate { "translate" } else { "transcribe" };
-    let sound = sound(options, &device)?;
-    let (samples, part) = (sound.dims()[0], model.frames() * FRAME_SAMPLES);
+    let speech = Speech::from_folder(&model::find(&options.model)?, &device)?;
+    let task = if options.translate { Task::Translate } else { Task::Transcribe };
+    let (channels, rate) = read_wav(&options.sound, &device)?;
+    let sound = speech::as_one_channel(&channels, rate)?;
     let begin = Instant::now();
-    let mut parts = Vec::new();
-    for start in (0..samples).step_by(part) {
-        let piece = pad_or_trim(&sound.narrow(0, start, part.min(samples - start))?, part)?;
-        let mels = log_mel_spectrogram(&piece, model.mel_bins())?.unsqueeze(0)?;
-        let ids = no_grad(|| -> Result<Vec<i64>> {
-            let language = match &options.language {
-                Some(language) => Some(language.clone()),
-                None => model.detect_language(&mels, &decoding)?,
-            };
-            model.greedy(&mels, &decoding.prompt(language.as_deref(), task)?, &decoding)
-        })?;
-        let ids: Vec<u32> = ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect();
-        let text = tokenizer.decode(&ids, true)?;
-        let seconds = start as f64 / f64::from(WHISPER_RATE);
+    let (mut parts, mut tokens) = (Vec::new(), 0);
+    for start in speech.starts(&sound) {
+        let part = speech.part(&sound, start, options.language.as_deref(), task)?;
         match options.json {
-            true => parts.push(json!({"start": seconds, "text": text.trim()})),
-            false => writeln!(io::stdout(), "[{seconds:7.1} s] {}", text.trim())?,
+            true => parts.push(json!({
+                "start": part.start, "end": part.end, "language": part.language, "text": part.text,
+            })),
+            false => writeln!(io::stdout(), "[{:7.1} s] {}", part.start, part.text)?,
         }
+        tokens += part.tokens.len();
     }
-    let (read, taken) = (samples as f64 / f64::from(WHISPER_RATE), begin.elapsed().as_secs_f64());
-    eprintln!("[{read:.1} s of sound in {taken:.1} s on {device}]");
+    let (read, taken) = (speech::seconds(sound.numel()), begin.elapsed().as_secs_f64());
+    eprintln!("[{read:.1} s of sound, {tokens} tokens in {taken:.1} s on {device}]");
     if options.json { output::json(&parts.into()) } else { Ok(()) }
 }

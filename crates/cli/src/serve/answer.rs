@@ -14,20 +14,23 @@ use taper::models::{
 };
 use tokio::{
     sync::mpsc,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
     Server,
     failure::{Failure, json_response},
     metrics::Ended,
+    pool::Place,
     request::Common,
-    served::{Language, Place, Served},
+    served::Language,
     worker::{Job, Ticket, Update, Updates},
 };
 
 /// The number of chunks that wait for a slow client; the news of its texts then wait in their own queue.
 const WAITING_CHUNKS: usize = 256;
+/// How long after its answer's time a client that reads slowly keeps its place.
+const SLOW_CLIENT_GRACE: Duration = Duration::from_secs(30);
 
 /// A generated token with the most likely tokens in its place.
 pub(super) type TokenReport = (Token, Vec<Token>);
@@ -45,7 +48,7 @@ pub(super) struct Piece {
 /// The counts of a request, which join the server's counters when it ends, however it ends.
 struct Measured {
     server: Arc<Server>,
-    served: Arc<Served>,
+    model: String,
     prompt_tokens: usize,
     generated_tokens: usize,
     begin: Instant,
@@ -63,7 +66,7 @@ impl Drop for Measured {
             duration: self.begin.elapsed(),
             first_token: self.first_token,
         };
-        self.server.metrics.ended(&self.served.name, &ended);
+        self.server.metrics.ended(&self.model, &ended);
     }
 }
 
@@ -73,42 +76,43 @@ pub(super) struct Accepted {
     updates: Updates,
     stop_words: Vec<String>,
     measured: Measured,
-    _place: Place,
+    place: Place,
 }
 
 impl Accepted {
     /// Gives jobs to the thread of a model. `prompt_tokens` counts each prompt once.
     pub(super) async fn submit(
         server: &Arc<Server>,
-        served: &Arc<Served>,
+        place: Place,
         jobs: Vec<Job>,
         stop_words: Vec<String>,
         prompt_tokens: usize,
     ) -> Result<Accepted, Failure> {
-        let place = served.place(server.limits.max_queue)?;
         let mut measured = Measured {
             server: server.clone(),
-            served: served.clone(),
+            model: place.name.clone(),
             prompt_tokens,
             generated_tokens: 0,
             begin: Instant::now(),
             first_token: None,
             is_complete: false,
         };
-        let submitted = served.language()?.worker.submit(jobs).await;
+        let submitted = place.language()?.worker.submit(jobs).await;
         measured.is_complete = submitted.is_err();
         let (tickets, updates) = submitted?;
-        Ok(Accepted { tickets, updates, stop_words, measured, _place: place })
+        Ok(Accepted { tickets, updates, stop_words, measured, place })
     }
 
-    /// The texts as pieces.
-    fn answer<'a>(&'a mut self, language: &'a Language) -> Answer<'a> {
-        let options = TextOptions { stop_words: std::mem::take(&mut self.stop_words) };
-        let texts = self.tickets.drain(..).map(|ticket| Text {
+    /// The texts as pieces, and the model.
+    fn answer(&mut self) -> Result<(Answer<'_>, &Language), Failure> {
+        let Accepted { tickets, updates, stop_words, measured, place } = self;
+        let language = place.language()?;
+        let options = TextOptions { stop_words: std::mem::take(stop_words) };
+        let texts = tickets.drain(..).map(|ticket| Text {
             pieces: TextPieces::new(&language.tokenizer, &options),
             ticket: Some(ticket),
         });
-        Answer { texts: texts.collect(), updates: &mut self.updates, measured: &mut self.measured }
+        Ok((Answer { texts: texts.collect(), updates, measured }, language))
     }
 }
 
@@ -214,9 +218,7 @@ pub(super) async fn respond(
 
 /// The answer as a whole. If the client goes away, this future is dropped, and with it the texts.
 async fn whole(mut accepted: Accepted, mut format: impl Format) -> Result<Response, Failure> {
-    let served = accepted.measured.served.clone();
-    let language = served.language()?;
-    let mut answer = accepted.answer(language);
+    let (mut answer, language) = accepted.answer()?;
     while let Some(piece) = answer.next().await {
         format.collect(piece?, language);
     }
@@ -227,11 +229,10 @@ async fn whole(mut accepted: Accepted, mut format: impl Format) -> Result<Respon
 /// The answer as server-sent events. The texts end when the client goes away.
 fn stream(mut accepted: Accepted, mut format: impl Format, include_usage: bool) -> Response {
     let (out, mut chunks) = mpsc::channel::<String>(WAITING_CHUNKS);
+    let end = accepted.measured.begin + accepted.measured.server.limits.timeout + SLOW_CLIENT_GRACE;
     tokio::spawn(async move {
         let written = async {
-            let served = accepted.measured.served.clone();
-            let language = served.language()?;
-            let mut answer = accepted.answer(language);
+            let (mut answer, language) = accepted.answer()?;
             for chunk in format.begin() {
                 send(&out, &chunk.to_string()).await;
             }
@@ -248,7 +249,10 @@ fn stream(mut accepted: Accepted, mut format: impl Format, include_usage: bool) 
         let result = tokio::select! {
             result = written => result,
             () = out.closed() => return,
+            () = sleep_until(end) => return,
         };
+        // The place is free before a slow client reads the end.
+        drop(accepted);
         if let Err(failure) = result {
             send(&out, &failure.body().to_string()).await;
         }

@@ -12,7 +12,7 @@ use super::{
     answer::{self, Accepted, Format, Piece, TokenReport},
     failure::Failure,
     request::{Common, MAX_TOP_TOKENS},
-    served::Language,
+    served::{Kind, Language},
     tools::{Call, CallFilter, Tools},
     worker::Job,
 };
@@ -33,8 +33,8 @@ pub(super) struct ChatRequest {
 
 /// Answers a conversation.
 pub(super) async fn answer(server: &Arc<Server>, mut request: ChatRequest) -> Result<Response, Failure> {
-    let served = server.model(&request.common.model)?;
-    let language = served.language()?;
+    let place = server.pool.model(&request.common.model, Kind::Language).await?;
+    let language = place.language()?;
     let tools = Tools::parse(request.tools.take(), request.tool_choice.take())?;
     let top_tokens = match (request.logprobs.unwrap_or(false), request.top_logprobs) {
         (_, Some(count)) if count > MAX_TOP_TOKENS => {
@@ -71,11 +71,11 @@ pub(super) async fn answer(server: &Arc<Server>, mut request: ChatRequest) -> Re
         finish: None,
     });
     let format = ChatFormat {
-        identity: server.identity("chatcmpl", &served.name),
+        identity: server.identity("chatcmpl", &place.name),
         log_probabilities: request.logprobs.unwrap_or(false),
         texts: texts.collect(),
     };
-    let accepted = Accepted::submit(server, &served, jobs, stop_words, prompt_tokens).await?;
+    let accepted = Accepted::submit(server, place, jobs, stop_words, prompt_tokens).await?;
     answer::respond(accepted, format, &request.common).await
 }
 

@@ -12,7 +12,7 @@ use super::{
     chat::finite,
     failure::Failure,
     request::{Common, MAX_TOP_TOKENS},
-    served::Language,
+    served::{Kind, Language},
     worker::Job,
 };
 
@@ -42,8 +42,8 @@ pub(super) async fn answer(
     server: &Arc<Server>,
     mut request: CompletionRequest,
 ) -> Result<Response, Failure> {
-    let served = server.model(&request.common.model)?;
-    let language = served.language()?;
+    let place = server.pool.model(&request.common.model, Kind::Language).await?;
+    let language = place.language()?;
     if request.logprobs.is_some_and(|count| count > MAX_TOP_TOKENS) {
         return Err(Failure::field("logprobs", format!("give at most {MAX_TOP_TOKENS}")));
     }
@@ -64,11 +64,11 @@ pub(super) async fn answer(
         Ok::<_, Failure>((jobs, prompts.iter().map(Vec::len).sum()))
     })?;
     let format = CompletionFormat {
-        identity: server.identity("cmpl", &served.name),
+        identity: server.identity("cmpl", &place.name),
         log_probabilities: request.logprobs.is_some(),
         texts: jobs.iter().map(|_| Text::default()).collect(),
     };
-    let accepted = Accepted::submit(server, &served, jobs, stop_words, prompt_tokens).await?;
+    let accepted = Accepted::submit(server, place, jobs, stop_words, prompt_tokens).await?;
     answer::respond(accepted, format, &request.common).await
 }
 

@@ -57,6 +57,33 @@ impl Failure {
         Failure { status: StatusCode::METHOD_NOT_ALLOWED, ..Failure::request(message) }
     }
 
+    /// A model whose load failed. The next request tries it again.
+    pub(super) fn not_loaded(name: &str) -> Failure {
+        Failure::server(format!("the model {name:?} could not be loaded; the server's log says why"))
+    }
+
+    /// A model for which others left no memory in time.
+    pub(super) fn no_room(name: &str, seconds: u64) -> Failure {
+        let message = format!(
+            "the model {name:?} was not in memory after {seconds} seconds, as other models are in use"
+        );
+        Failure {
+            code: Some("model_not_loaded"),
+            ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+        }
+    }
+
+    pub(super) fn no_form() -> Failure {
+        let message =
+            "the body must be a form, with the header `Content-Type: multipart/form-data; boundary=…`";
+        Failure { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Failure::request(message) }
+    }
+
+    pub(super) fn other_site() -> Failure {
+        let message = "forms from pages of other sites are refused";
+        Failure { status: StatusCode::FORBIDDEN, ..Failure::request(message) }
+    }
+
     pub(super) fn no_json() -> Failure {
         let message = "the body must be JSON, with the header `Content-Type: application/json`";
         Failure { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Failure::request(message) }

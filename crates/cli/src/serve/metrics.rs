@@ -61,6 +61,17 @@ struct Counts {
 #[derive(Default)]
 pub(super) struct Metrics(Mutex<Counts>);
 
+/// The present state of a model.
+pub(super) struct ModelState<'a> {
+    pub(super) name: &'a str,
+    /// The requests that wait or run.
+    pub(super) in_flight: usize,
+    /// The loads that have begun.
+    pub(super) loads: u64,
+    /// The bytes of its weights, if it is in memory.
+    pub(super) loaded_bytes: Option<u64>,
+}
+
 /// A generation that has ended.
 pub(super) struct Ended {
     pub(super) prompt_tokens: usize,
@@ -81,7 +92,7 @@ impl Metrics {
         *self.counts().requests.entry((path.to_string(), status)).or_default() += 1;
     }
 
-    /// Counts a generation, or the vectors of texts.
+    /// Counts a generation, or other work with a model.
     pub(super) fn ended(&self, model: &str, ended: &Ended) {
         let mut counts = self.counts();
         let of_model = counts.models.entry(model.to_string()).or_default();
@@ -94,8 +105,8 @@ impl Metrics {
         }
     }
 
-    /// The text that Prometheus reads. `in_flight` has the requests that wait or run, by model.
-    pub(super) fn text(&self, in_flight: &[(&str, usize)]) -> String {
+    /// The text that Prometheus reads.
+    pub(super) fn text(&self, models: &[ModelState<'_>]) -> String {
         let counts = self.counts();
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
@@ -105,9 +116,24 @@ impl Metrics {
         for ((path, status), count) in &counts.requests {
             let _ = writeln!(text, "taper_requests_total{{path={path:?},status=\"{status}\"}} {count}");
         }
-        head(&mut text, "taper_requests_in_flight", "gauge", "Requests that wait or run.");
-        for (model, count) in in_flight {
-            let _ = writeln!(text, "taper_requests_in_flight{{model={model:?}}} {count}");
+        type Present = fn(&ModelState<'_>) -> u64;
+        let present: [(&str, &str, &str, Present); 4] = [
+            ("taper_requests_in_flight", "gauge", "Requests that wait or run.", |model| {
+                model.in_flight as u64
+            }),
+            ("taper_model_loaded", "gauge", "Whether a model is in memory.", |model| {
+                u64::from(model.loaded_bytes.is_some())
+            }),
+            ("taper_model_bytes", "gauge", "Bytes of the weights that are in memory.", |model| {
+                model.loaded_bytes.unwrap_or(0)
+            }),
+            ("taper_model_loads_total", "counter", "Loads of a model.", |model| model.loads),
+        ];
+        for (name, kind, help, value) in present {
+            head(&mut text, name, kind, help);
+            for model in models {
+                let _ = writeln!(text, "{name}{{model={:?}}} {}", model.name, value(model));
+            }
         }
         type Count = fn(&OfModel) -> u64;
         let counters: [(&str, &str, Count); 3] = [
@@ -149,11 +175,16 @@ mod tests {
         let ended =
             Ended { prompt_tokens: 3, generated_tokens: 5, cancelled: true, duration, first_token: None };
         metrics.ended("tiny", &ended);
-        let text = metrics.text(&[("tiny", 2)]);
+        let state = ModelState { name: "tiny", in_flight: 2, loads: 3, loaded_bytes: Some(700) };
+        let text = metrics.text(&[state]);
         for line in [
             "# TYPE taper_requests_total counter",
             "taper_requests_total{path=\"/v1/models\",status=\"200\"} 2",
             "taper_requests_in_flight{model=\"tiny\"} 2",
+            "taper_model_loaded{model=\"tiny\"} 1",
+            "taper_model_bytes{model=\"tiny\"} 700",
+            "# TYPE taper_model_loads_total counter",
+            "taper_model_loads_total{model=\"tiny\"} 3",
             "taper_generated_tokens_total{model=\"tiny\"} 5",
             "taper_cancelled_total{model=\"tiny\"} 1",
             "taper_request_seconds_bucket{model=\"tiny\",le=\"0.05\"} 0",

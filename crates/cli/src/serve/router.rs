@@ -19,15 +19,17 @@ use tokio::net::TcpListener;
 use super::{
     Server, chat, completions, embeddings,
     failure::{Failure, json_response},
+    form::Form,
+    rerank, transcriptions,
 };
-use crate::error::Outcome;
+use crate::{error::Outcome, speech::Task};
 
 /// The page with a chat.
 const PAGE: &str = include_str!("page.html");
 /// Paths that need no key: the page asks for it, and a supervisor checks whether the server lives.
 const OPEN_PATHS: [&str; 2] = ["/", "/health"];
 /// How long the body of a request may take to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers requests until the program is stopped.
 pub(super) async fn serve(listener: TcpListener, server: Arc<Server>) -> Outcome {
@@ -47,6 +49,9 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(text_completions))
         .route("/v1/embeddings", post(text_embeddings))
+        .route("/v1/rerank", post(ranks))
+        .route("/v1/audio/transcriptions", post(audio_transcriptions))
+        .route("/v1/audio/translations", post(audio_translations))
         .fallback(async || Failure::no_such_path())
         .method_not_allowed_fallback(async || Failure::wrong_method())
         .layer(from_fn_with_state(server.clone(), admit))
@@ -101,14 +106,12 @@ async fn health() -> Response {
 }
 
 async fn metrics(State(server): State<Arc<Server>>) -> Response {
-    let in_flight: Vec<(&str, usize)> =
-        server.models.iter().map(|model| (model.name.as_str(), model.in_flight())).collect();
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (headers, server.metrics.text(&in_flight)).into_response()
+    (headers, server.metrics.text(&server.pool.states())).into_response()
 }
 
 async fn models(State(server): State<Arc<Server>>) -> Response {
-    let models = server.models.iter().map(
+    let models = server.pool.listed().iter().map(
         |model| json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "taper"}),
     );
     json_response(&json!({"object": "list", "data": models.collect::<Vec<_>>()}))
@@ -127,6 +130,27 @@ async fn text_completions(State(server): State<Arc<Server>>, request: Request) -
 async fn text_embeddings(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
     let request = body(&server, request).await?;
     embeddings::answer(&server, request).await
+}
+
+async fn ranks(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    let request = body(&server, request).await?;
+    rerank::answer(&server, request).await
+}
+
+async fn audio_transcriptions(
+    State(server): State<Arc<Server>>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let form = Form::read(&server, request).await?;
+    transcriptions::answer(&server, form, Task::Transcribe).await
+}
+
+async fn audio_translations(
+    State(server): State<Arc<Server>>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let form = Form::read(&server, request).await?;
+    transcriptions::answer(&server, form, Task::Translate).await
 }
 
 #[cfg(test)]

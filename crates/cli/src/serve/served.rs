@@ -1,41 +1,117 @@
-//! The models of a server, by their names.
+//! [`Listed`]: a model of the command line, by its name; [`Served`]: the same in memory.
 
 use std::{
-    path::Path,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
+    path::{Path, PathBuf},
+    sync::{Mutex, OnceLock},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use taper::{
     Device,
     models::{
-        Bert,
+        Bert, BertClassifier, BertConfig,
         generate::LogitsRule,
         guidance::{Grammar, Guide},
         read_config,
         serving::EngineConfig,
         text::Tokenizer,
     },
+    weights,
 };
 
 use super::{failure::Failure, worker::Worker};
-use crate::{error::Outcome, model};
+use crate::{error::Outcome, model, speech::Speech};
 
-/// A model that answers requests.
-pub(super) struct Served {
-    pub(super) name: String,
-    /// When it was loaded, in seconds since 1970.
-    pub(super) created: u64,
-    pub(super) kind: Kind,
-    in_flight: AtomicUsize,
+/// The requests that a model answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Language,
+    Sentences,
+    Reranker,
+    Speech,
 }
 
-pub(super) enum Kind {
+impl Kind {
+    /// The kind of the model in a file or a folder, by its configuration.
+    fn of(path: &Path) -> Outcome<Kind> {
+        if !path.is_dir() {
+            return Ok(Kind::Language);
+        }
+        let config: serde_json::Value = read_config(path)?;
+        Ok(match config.get("model_type").and_then(|kind| kind.as_str()) {
+            Some("bert" | "roberta" | "xlm-roberta" | "distilbert") => {
+                let names = config.get("architectures").and_then(|names| names.as_array());
+                let is_classifier = names.into_iter().flatten().any(|name| {
+                    name.as_str().is_some_and(|name| name.ends_with("ForSequenceClassification"))
+                });
+                let encoder: BertConfig = read_config(path)?;
+                if is_classifier && encoder.classes() == 1 { Kind::Reranker } else { Kind::Sentences }
+            }
+            Some("whisper") => Kind::Speech,
+            _ => Kind::Language,
+        })
+    }
+
+    fn what_it_does(self) -> &'static str {
+        match self {
+            Kind::Language => "writes text",
+            Kind::Sentences => "makes vectors of texts",
+            Kind::Reranker => "ranks documents",
+            Kind::Speech => "writes down speech",
+        }
+    }
+}
+
+/// A model that requests may name, in memory or not.
+pub(super) struct Listed {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    path: PathBuf,
+    /// The bytes of its weights as the files have them.
+    pub(super) bytes: u64,
+    /// When the server found it, in seconds since 1970.
+    pub(super) created: u64,
+}
+
+impl Listed {
+    /// Finds a model: `PATH`, a name of the hub, or `NAME=PATH`. It is downloaded if need be, but not loaded.
+    pub(super) fn find(argument: &str) -> Outcome<Listed> {
+        let (name, path) = match argument.split_once('=') {
+            Some((name, path)) => (name.to_string(), path),
+            None => (default_name(argument), argument),
+        };
+        let path = model::find(Path::new(path))?;
+        let bytes = weights::open(&path)?.tensors().filter_map(|(_, tensor)| tensor.bytes()).sum();
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Ok(Listed { name, kind: Kind::of(&path)?, path, bytes, created })
+    }
+
+    /// An error for a request of another kind.
+    pub(super) fn check(&self, wanted: Kind) -> Result<(), Failure> {
+        match self.kind == wanted {
+            true => Ok(()),
+            false => Err(wrong_kind(&self.name, self.kind, wanted)),
+        }
+    }
+}
+
+fn wrong_kind(name: &str, kind: Kind, wanted: Kind) -> Failure {
+    let (does, needed) = (kind.what_it_does(), wanted.what_it_does());
+    Failure::field("model", format!("{name:?} {does}; this path needs a model that {needed}"))
+}
+
+/// A model in memory, which answers requests.
+pub(super) struct Served {
+    pub(super) name: String,
+    model: Model,
+}
+
+enum Model {
     Language(Language),
     Sentences(Sentences),
+    Reranker(Reranker),
+    /// One part of a sound at a time.
+    Speech(Mutex<Speech>),
 }
 
 /// A model that writes text.
@@ -55,6 +131,13 @@ pub(super) struct Sentences {
     pub(super) encoder: Mutex<Bert>,
 }
 
+/// A model that says how well a document fits a query: a classifier of pairs with one class.
+pub(super) struct Reranker {
+    pub(super) tokenizer: Tokenizer,
+    /// One batch at a time.
+    pub(super) classifier: Mutex<BertClassifier>,
+}
+
 impl Language {
     /// The text and the bytes of a token, for reports.
     pub(super) fn token(&self, id: u32) -> (String, Option<&[u8]>) {
@@ -72,65 +155,65 @@ impl Language {
     }
 }
 
-/// A place among the requests that wait or run, free again when it is dropped.
-pub(super) struct Place(Arc<Served>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Served {
-    /// Loads a model: `PATH`, a name of the hub, or `NAME=PATH`.
-    pub(super) fn load(argument: &str, device: &Device, config: &EngineConfig) -> Outcome<Served> {
-        let (name, path) = match argument.split_once('=') {
-            Some((name, path)) => (name.to_string(), path),
-            None => (default_name(argument), argument),
+    /// Loads a model.
+    pub(super) fn load(listed: &Listed, device: &Device, config: &EngineConfig) -> Outcome<Served> {
+        let Listed { name, path, .. } = listed;
+        let model = match listed.kind {
+            Kind::Language => {
+                let model::Loaded { model, tokenizer } = model::load(path, device)?;
+                let worker = Worker::start(name, model, config.clone())?;
+                Model::Language(Language {
+                    tokenizer,
+                    worker,
+                    guide: OnceLock::new(),
+                    bytes: OnceLock::new(),
+                })
+            }
+            Kind::Sentences => {
+                let encoder = Mutex::new(Bert::from_folder(path, device)?);
+                Model::Sentences(Sentences { tokenizer: Tokenizer::from_folder(path)?, encoder })
+            }
+            Kind::Reranker => {
+                let classifier = Mutex::new(BertClassifier::from_folder(path, device)?);
+                Model::Reranker(Reranker { tokenizer: Tokenizer::from_folder(path)?, classifier })
+            }
+            Kind::Speech => Model::Speech(Mutex::new(Speech::from_folder(path, device)?)),
         };
-        let found = model::find(Path::new(path))?;
-        let kind = if is_encoder(&found)? {
-            let encoder = Mutex::new(Bert::from_folder(&found, device)?);
-            Kind::Sentences(Sentences { tokenizer: Tokenizer::from_folder(&found)?, encoder })
-        } else {
-            let model::Loaded { model, tokenizer } = model::load(&found, device)?;
-            let worker = Worker::start(&name, model, config.clone())?;
-            Kind::Language(Language { tokenizer, worker, guide: OnceLock::new(), bytes: OnceLock::new() })
-        };
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Ok(Served { name, created, kind, in_flight: AtomicUsize::new(0) })
+        Ok(Served { name: name.clone(), model })
     }
 
-    /// The number of requests that wait or run.
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+    fn kind(&self) -> Kind {
+        match &self.model {
+            Model::Language(_) => Kind::Language,
+            Model::Sentences(_) => Kind::Sentences,
+            Model::Reranker(_) => Kind::Reranker,
+            Model::Speech(_) => Kind::Speech,
+        }
     }
 
-    /// Takes a place if there are fewer than `limit`.
-    pub(super) fn place(self: &Arc<Self>, limit: usize) -> Result<Place, Failure> {
-        // The place is taken first, so that two requests cannot both get the last one.
-        let before = self.in_flight.fetch_add(1, Ordering::Relaxed);
-        let place = Place(self.clone());
-        if before >= limit { Err(Failure::full(limit)) } else { Ok(place) }
+    fn wrong_kind(&self, wanted: Kind) -> Failure {
+        wrong_kind(&self.name, self.kind(), wanted)
     }
 
     pub(super) fn language(&self) -> Result<&Language, Failure> {
-        match &self.kind {
-            Kind::Language(language) => Ok(language),
-            Kind::Sentences(_) => Err(Failure::field(
-                "model",
-                format!("{:?} makes vectors of texts, but writes none", self.name),
-            )),
-        }
+        let Model::Language(language) = &self.model else { return Err(self.wrong_kind(Kind::Language)) };
+        Ok(language)
     }
 
     pub(super) fn sentences(&self) -> Result<&Sentences, Failure> {
-        match &self.kind {
-            Kind::Sentences(sentences) => Ok(sentences),
-            Kind::Language(_) => {
-                Err(Failure::field("model", format!("{:?} writes text, but makes no vectors", self.name)))
-            }
-        }
+        let Model::Sentences(sentences) = &self.model else { return Err(self.wrong_kind(Kind::Sentences)) };
+        Ok(sentences)
+    }
+
+    pub(super) fn reranker(&self) -> Result<&Reranker, Failure> {
+        let Model::Reranker(reranker) = &self.model else { return Err(self.wrong_kind(Kind::Reranker)) };
+        Ok(reranker)
+    }
+
+    pub(super) fn speech(&self) -> Result<&Mutex<Speech>, Failure> {
+        let Model::Speech(speech) = &self.model else { return Err(self.wrong_kind(Kind::Speech)) };
+        Ok(speech)
     }
 }
 
@@ -142,14 +225,4 @@ fn default_name(argument: &str) -> String {
     }
     let last = if path.is_dir() { path.file_name() } else { path.file_stem() };
     last.map_or_else(|| argument.to_string(), |name| name.to_string_lossy().into_owned())
-}
-
-/// Whether a model is an encoder of the family of BERT.
-fn is_encoder(path: &Path) -> Outcome<bool> {
-    if !path.is_dir() {
-        return Ok(false);
-    }
-    let config: serde_json::Value = read_config(path)?;
-    let kind = config.get("model_type").and_then(|kind| kind.as_str());
-    Ok(matches!(kind, Some("bert" | "roberta" | "xlm-roberta" | "distilbert")))
 }

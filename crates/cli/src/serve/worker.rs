@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use taper::models::{
@@ -61,9 +61,20 @@ struct Running {
     cancelled: Arc<AtomicBool>,
 }
 
-/// The handle of the thread.
+/// The handle of the thread. When it is dropped, it waits for the end of the thread, so that the memory of
+/// the model is free.
 pub(super) struct Worker {
-    submissions: mpsc::Sender<Submission>,
+    /// None once the thread should end.
+    submissions: Option<mpsc::Sender<Submission>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.submissions = None;
+        // A thread that has panicked has ended too.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 /// Cancels its text when it is dropped.
@@ -89,10 +100,10 @@ impl Worker {
                 let _ = made.send(error);
             }
         };
-        thread::Builder::new().name(format!("model {name}")).spawn(run)?;
+        let thread = thread::Builder::new().name(format!("model {name}")).spawn(run)?;
         match answer.recv() {
             Ok(error) => Err(error.into()),
-            Err(mpsc::RecvError) => Ok(Worker { submissions }),
+            Err(mpsc::RecvError) => Ok(Worker { submissions: Some(submissions), thread: Some(thread) }),
         }
     }
 
@@ -106,14 +117,15 @@ impl Worker {
             tickets.push(Ticket(cancelled.clone()));
             let (accepted, answer) = oneshot::channel();
             let submission = Submission { job, index, updates: sender.clone(), cancelled, accepted };
-            self.submissions.send(submission).map_err(|_| gone())?;
+            let submissions = self.submissions.as_ref().ok_or_else(gone)?;
+            submissions.send(submission).map_err(|_| gone())?;
             answer.await.map_err(|_| gone())?.map_err(Failure::request)?;
         }
         Ok((tickets, updates))
     }
 }
 
-/// Runs until the server ends.
+/// Runs until the handle of the thread is dropped.
 fn run(engine: &mut Engine, submissions: &mpsc::Receiver<Submission>) {
     let mut running = BTreeMap::new();
     loop {

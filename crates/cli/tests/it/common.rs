@@ -8,8 +8,13 @@ use std::{
 
 use serde_json::Value;
 use taper::{
-    models::{Bert, BertConfig, Llama, WeightSource, read_config},
-    nn::save_safetensors,
+    data::audio::{WavFormat, write_wav},
+    models::{
+        Bert, BertClassifier, BertConfig, Llama, WeightSource,
+        audio::{Whisper, WhisperConfig},
+        read_config,
+    },
+    nn::{StateDict, save_safetensors},
     prelude::*,
 };
 use tempfile::TempDir;
@@ -72,13 +77,23 @@ pub(crate) fn repository(path: &str) -> PathBuf {
 
 /// A folder with a small Llama of random weights, whose tokens are bytes.
 pub(crate) fn tiny_llama() -> TempDir {
+    llama(3, 128)
+}
+
+/// A folder with a Llama of these random weights, with this width inside its perceptrons.
+pub(crate) fn llama(seed: u64, intermediate_size: usize) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
-        fs::copy(repository("examples/language/tiny").join(name), folder.path().join(name)).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let tiny = |name: &str| repository("examples/language/tiny").join(name);
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(tiny(name), path(name)).unwrap();
     }
-    let source = WeightSource::random(&Generator::seed(3, &taper::cpu()));
+    let mut config: Value = read_config(&tiny("config.json")).unwrap();
+    config["intermediate_size"] = intermediate_size.into();
+    fs::write(path("config.json"), config.to_string()).unwrap();
+    let source = WeightSource::random(&Generator::seed(seed, &taper::cpu()));
     let model = Llama::new(&read_config(folder.path()).unwrap(), &source).unwrap();
-    save_safetensors(folder.path().join("model.safetensors"), &model.state_dict()).unwrap();
+    save_safetensors(path("model.safetensors"), &model.state_dict()).unwrap();
     folder
 }
 
@@ -104,13 +119,54 @@ pub(crate) fn word_tokenizer() -> String {
 
 /// A folder with a small BERT of random weights.
 pub(crate) fn tiny_bert() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
     let config = r#"{"model_type": "bert", "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 32}"#;
+    encoder(config, |config, source| Bert::new(config, source).unwrap().state_dict())
+}
+
+/// A folder with a small classifier of pairs with one class, and random weights. `more` has further fields of
+/// its configuration.
+pub(crate) fn tiny_reranker(more: &str) -> TempDir {
+    let config = format!(
+        r#"{{"architectures": ["BertForSequenceClassification"], "id2label": {{"0": "LABEL_0"}},
+        "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 24, "max_position_embeddings": 32, {more}}}"#
+    );
+    encoder(&config, |config, source| BertClassifier::new(config, source).unwrap().state_dict())
+}
+
+fn encoder(config: &str, weights: impl Fn(&BertConfig, &WeightSource) -> StateDict) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), config).unwrap();
     fs::write(folder.path().join("tokenizer.json"), word_tokenizer()).unwrap();
     let config: BertConfig = read_config(folder.path()).unwrap();
-    let model = Bert::new(&config, &WeightSource::random(&Generator::seed(2, &taper::cpu()))).unwrap();
-    save_safetensors(folder.path().join("model.safetensors"), &model.state_dict()).unwrap();
+    let source = WeightSource::random(&Generator::seed(2, &taper::cpu()));
+    save_safetensors(folder.path().join("model.safetensors"), &weights(&config, &source)).unwrap();
     folder
+}
+
+/// A folder with a small Whisper of random weights, which reads parts of one second.
+pub(crate) fn tiny_whisper() -> TempDir {
+    let config = r#"{"model_type": "whisper", "vocab_size": 40, "num_mel_bins": 80, "d_model": 16,
+        "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_layers": 1,
+        "decoder_attention_heads": 2, "decoder_ffn_dim": 24, "max_source_positions": 50,
+        "max_target_positions": 12, "activation_function": "gelu"}"#;
+    let generation = r#"{"decoder_start_token_id": 1, "eos_token_id": 2, "no_timestamps_token_id": 3,
+        "lang_to_id": {"<|en|>": 4, "<|de|>": 5}, "task_to_id": {"transcribe": 6, "translate": 7},
+        "suppress_tokens": [0, 1, 3, 4, 5, 6, 7], "begin_suppress_tokens": [2], "max_length": 12}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("config.json"), config).unwrap();
+    fs::write(path("generation_config.json"), generation).unwrap();
+    fs::write(path("tokenizer.json"), word_tokenizer()).unwrap();
+    let config: WhisperConfig = read_config(folder.path()).unwrap();
+    let model = Whisper::new(&config, &Generator::seed(5, &taper::cpu())).unwrap();
+    save_safetensors(path("model.safetensors"), &model.state_dict()).unwrap();
+    folder
+}
+
+/// Writes 1.5 seconds of noise at 8 kHz in two channels: two parts for the small Whisper.
+pub(crate) fn write_noise(path: impl AsRef<Path>) {
+    let sound = Tensor::randn([2, 12_000], &Generator::seed(6, &taper::cpu())).unwrap().mul_scalar(0.1);
+    write_wav(path, &sound, 8000, WavFormat::Float32).unwrap();
 }

@@ -1,5 +1,9 @@
 //! `taper serve` on small random models, over plain TCP.
 
+mod memory;
+mod rerank;
+mod speech;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -9,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -21,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Server {
     child: Child,
     address: String,
-    _folders: Vec<TempDir>,
+    folders: Vec<TempDir>,
 }
 
 impl Drop for Server {
@@ -71,10 +76,14 @@ impl Answer {
 impl Server {
     /// A server with a model `tiny` that writes text, a model `bert` for vectors, and these options.
     fn start(options: &[&str]) -> Server {
-        let folders = vec![tiny_llama(), tiny_bert()];
-        let models = ["tiny", "bert"].iter().zip(&folders);
-        let models = models.map(|(name, folder)| format!("{name}={}", folder.path().display()));
-        Server::of(&models.collect::<Vec<_>>(), options, folders)
+        Server::named(vec![("tiny", tiny_llama()), ("bert", tiny_bert())], options)
+    }
+
+    /// A server with models of these names.
+    fn named(models: Vec<(&str, TempDir)>, options: &[&str]) -> Server {
+        let arguments = models.iter().map(|(name, folder)| format!("{name}={}", folder.path().display()));
+        let arguments: Vec<String> = arguments.collect();
+        Server::of(&arguments, options, models.into_iter().map(|(_, folder)| folder).collect())
     }
 
     fn of(models: &[String], options: &[&str], folders: Vec<TempDir>) -> Server {
@@ -85,11 +94,12 @@ impl Server {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://").unwrap().to_string();
         assert!(address.starts_with("127.0.0.1:"), "{address}");
-        Server { address, child, _folders: folders }
+        Server { address, child, folders }
     }
 
     /// Sends a request, and leaves the answer to the caller.
-    fn send(&self, method: &str, path: &str, headers: &[&str], body: &str) -> TcpStream {
+    fn send(&self, method: &str, path: &str, headers: &[&str], body: impl AsRef<[u8]>) -> TcpStream {
+        let body = body.as_ref();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
@@ -97,11 +107,13 @@ impl Server {
         for header in headers {
             head += &format!("{header}\r\n");
         }
-        write!(stream, "{head}Content-Length: {length}\r\n\r\n{body}").unwrap();
+        head += &format!("Content-Length: {length}\r\n\r\n");
+        // In one piece, because the server may answer before it has the whole body.
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
         stream
     }
 
-    fn request(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Answer {
+    fn request(&self, method: &str, path: &str, headers: &[&str], body: impl AsRef<[u8]>) -> Answer {
         let mut bytes = Vec::new();
         self.send(method, path, headers, body).read_to_end(&mut bytes).unwrap();
         let text = String::from_utf8(bytes).unwrap();
@@ -363,6 +375,9 @@ fn texts_become_vectors_of_length_1() {
     let alone = server.post("/v1/embeddings", &alone).ok();
     let text = alone["data"][0]["embedding"].as_str().unwrap();
     assert_eq!(text.len(), (vector(&answer, 0).len() * 4).div_ceil(3) * 4);
+    let bytes = BASE64_STANDARD.decode(text).unwrap();
+    let numbers = bytes.chunks(4).map(|number| f32::from_le_bytes(number.try_into().unwrap()));
+    assert!(numbers.zip(vector(&answer, 0)).all(|(alone, both)| (alone - both).abs() < 1e-6));
     // Models of the other kind.
     let (status, _, param, ..) =
         server.post("/v1/embeddings", &json!({"model": "tiny", "input": "w9"})).error();

@@ -4,36 +4,20 @@
 use std::fs;
 
 use taper::{
-    data::audio::{Resample, WavFormat, read_wav, resample, write_wav},
-    models::audio::{Whisper, WhisperConfig, WhisperDecoding, log_mel_spectrogram, pad_or_trim},
-    nn::save_safetensors,
+    data::audio::{Resample, read_wav, resample},
+    models::audio::{Whisper, WhisperDecoding, log_mel_spectrogram, pad_or_trim},
     prelude::*,
 };
 
-use crate::common::{at, json, printed, refused, word_tokenizer};
+use crate::common::{at, json, printed, refused, tiny_whisper, write_noise};
 
-const CONFIG: &str = r#"{"model_type": "whisper", "vocab_size": 40, "num_mel_bins": 80, "d_model": 16,
-    "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_layers": 1,
-    "decoder_attention_heads": 2, "decoder_ffn_dim": 24, "max_source_positions": 50,
-    "max_target_positions": 12, "activation_function": "gelu"}"#;
-const GENERATION: &str = r#"{"decoder_start_token_id": 1, "eos_token_id": 2, "no_timestamps_token_id": 3,
-    "lang_to_id": {"<|en|>": 4, "<|de|>": 5}, "task_to_id": {"transcribe": 6, "translate": 7},
-    "suppress_tokens": [0, 1, 3, 4, 5, 6, 7], "begin_suppress_tokens": [2], "max_length": 12}"#;
-
-/// 1.5 s of sound at 8 kHz in two channels are two parts of a model that reads one second.
 #[test]
 fn every_part_of_a_recording_has_the_text_of_the_model() -> Result<()> {
     let device = taper::cpu();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tiny_whisper();
     let path = |name: &str| folder.path().join(name);
-    fs::write(path("config.json"), CONFIG).unwrap();
-    fs::write(path("generation_config.json"), GENERATION).unwrap();
-    fs::write(path("tokenizer.json"), word_tokenizer()).unwrap();
-    let config: WhisperConfig = taper::models::read_config(folder.path())?;
-    let model = Whisper::new(&config, &Generator::seed(5, &device))?;
-    save_safetensors(path("model.safetensors"), &model.state_dict())?;
-    let sound = Tensor::randn([2, 12_000], &Generator::seed(6, &device))?.mul_scalar(0.1);
-    write_wav(path("speech.wav"), &sound, 8000, WavFormat::Float32)?;
+    write_noise(path("speech.wav"));
+    let model = Whisper::from_folder(folder.path(), &device)?;
 
     let wav = at(&folder, "speech.wav");
     let arguments = ["transcribe", folder.path().to_str().unwrap(), &wav];
@@ -54,6 +38,7 @@ fn every_part_of_a_recording_has_the_text_of_the_model() -> Result<()> {
     assert_eq!(lines[0], format!("[    0.0 s] {}", words.join(" ")));
     let parts = json(&[&arguments[..], &["--language", "de", "--json"]].concat());
     assert_eq!((&parts[0]["text"], &parts[1]["start"]), (&words.join(" ").into(), &1.0.into()));
+    assert_eq!((&parts[1]["language"], &parts[1]["end"]), (&"de".into(), &1.5.into()));
 
     // Without a language the model chooses one of the two.
     let (heard, english) = (run(&[]), run(&["--language", "en"]));

@@ -33,4 +33,4 @@ pub use mel::{
     mel_filterbank, mel_spectrogram, pad_or_trim,
 };
 pub use resample::{Resample, ResampleWindow, resample};
-pub use wav::{WavFormat, read_wav, write_wav};
+pub use wav::{WavFormat, read_wav, read_wav_bytes, write_wav};

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use tensor_core::{
@@ -39,9 +39,23 @@ const PIECE_BYTES: usize = 3 << 16;
 #[track_caller]
 pub fn read_wav(path: impl AsRef<Path>, device: &Device) -> Result<(Tensor, u32)> {
     let _line = caller_line();
-    let path = path.as_ref();
-    let content = Content::open(path)?;
-    let info = match parse(&content)? {
+    read(&Content::open(path.as_ref())?, device)
+}
+
+/// [`read_wav`] for the bytes of a file in memory, such as a download.
+///
+/// # Errors
+/// As [`read_wav`].
+#[track_caller]
+pub fn read_wav_bytes(bytes: Vec<u8>, device: &Device) -> Result<(Tensor, u32)> {
+    let _line = caller_line();
+    read(&Content::Memory { path: PathBuf::from("<bytes>"), bytes }, device)
+}
+
+#[track_caller]
+fn read(content: &Content, device: &Device) -> Result<(Tensor, u32)> {
+    let path = content.path();
+    let info = match parse(content)? {
         Ok(info) => info,
         Err(message) => {
             return Err(file_error(path, format!("is no WAV file that can be read: {message}")));

@@ -6,7 +6,7 @@ use std::fs;
 
 use data::audio::{
     MelNorm, MelOptions, MelScale, Resample, ResampleWindow, WavFormat, log_mel_spectrogram, mel_filterbank,
-    mel_spectrogram, read_wav, resample, write_wav,
+    mel_spectrogram, read_wav, read_wav_bytes, resample, write_wav,
 };
 use serde_json::Value;
 use taper_testing::assert_close;
@@ -156,6 +156,9 @@ fn wav_files_keep_their_samples() {
         let third = 10_923.0 / 32_768.0;
         assert_eq!(rate, 8_000);
         assert_eq!(found.to_vec::<f32>().unwrap(), [0.0, 0.5, -1.0, most, 0.25, -0.125, third, most]);
+        let (from_bytes, rate) = read_wav_bytes(fs::read(&path).unwrap(), &device).unwrap();
+        assert_eq!((from_bytes.dims(), rate), (found.dims(), 8_000));
+        assert_eq!(from_bytes.to_vec::<f32>().unwrap(), found.to_vec::<f32>().unwrap());
     }
 }
 
@@ -338,6 +341,8 @@ fn bad_sound_is_refused() {
         let is_file = matches!(error.kind(), ErrorKind::File { .. });
         assert!(is_file && error.to_string().contains("is no WAV file that can be read"), "{what}: {error}");
     }
+    let error = read_wav_bytes(whole[..150].to_vec(), &device).unwrap_err().to_string();
+    assert!(error.contains("<bytes>: is no WAV file that can be read: it is cut off"), "{error}");
     assert!(read_wav(folder.path().join("none.wav"), &device).is_err());
     let unwritable = write_wav(folder.path().join("no/folder.wav"), &samples, 8_000, WavFormat::Pcm16);
     assert!(unwritable.unwrap_err().to_string().contains("cannot be written"));

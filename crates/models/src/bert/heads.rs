@@ -60,6 +60,16 @@ impl BertClassifier {
         self.classifier.forward(&features)
     }
 
+    /// The configuration.
+    pub fn config(&self) -> &BertConfig {
+        self.encoder.config()
+    }
+
+    /// The greatest number of tokens of a text or a pair, those around it included.
+    pub fn max_tokens(&self) -> usize {
+        self.encoder.max_tokens()
+    }
+
     /// The names of the classes, by number; empty if the configuration has none.
     pub fn labels(&self) -> Vec<String> {
         let labels = &self.encoder.config.id2label;

@@ -149,7 +149,8 @@ impl BertConfig {
         }
     }
 
-    fn classes(&self) -> usize {
+    /// The number of classes of a classifier: as many as have names, or else 2.
+    pub fn classes(&self) -> usize {
         self.num_labels.unwrap_or(if self.id2label.is_empty() { 2 } else { self.id2label.len() })
     }
 }
@@ -321,6 +322,16 @@ impl Bert {
         &self.config
     }
 
+    /// The position of the first token.
+    fn first_position(&self) -> usize {
+        if self.style.after_padding { self.config.pad_token_id + 1 } else { 0 }
+    }
+
+    /// The greatest number of tokens of a text, those around it included.
+    pub fn max_tokens(&self) -> usize {
+        self.config.max_position_embeddings.saturating_sub(self.first_position())
+    }
+
     /// The last hidden states `[N, L, features]` for tokens `[N, L]`, a mask `[N, L]` that is true (or not 0)
     /// where there is a token, and types of sequences `[N, L]` (0 by default).
     ///
@@ -331,9 +342,8 @@ impl Bert {
         let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
-        let first = if self.style.after_padding { self.config.pad_token_id + 1 } else { 0 };
-        if length + first > self.config.max_position_embeddings {
-            let most = self.config.max_position_embeddings.saturating_sub(first);
+        let (first, most) = (self.first_position(), self.max_tokens());
+        if length > most {
             return Err(Error::invalid(OP, format!("{length} tokens, of at most {most}: cut the texts")));
         }
         let device = ids.device();

@@ -14,7 +14,7 @@ use tensor_core::{
     Device, Error, Result, Tensor,
     file::{file_error, read_regular, read_regular_text},
 };
-use tokenizers::{PostProcessor, TruncationDirection};
+use tokenizers::{PostProcessor, TruncationParams, TruncationStrategy, truncate_encodings};
 use weights::WeightFile;
 
 use super::{
@@ -227,36 +227,107 @@ impl Tokenizer {
         max_length: usize,
         device: &Device,
     ) -> Result<(Tensor, Tensor)> {
-        if texts.is_empty() || max_length == 0 {
-            return Err(Error::invalid(OP, "no texts, or no tokens for each"));
+        let mut rows = Vec::with_capacity(texts.len());
+        for text in texts {
+            rows.push(self.encode_cut(text.as_ref(), None, max_length)?);
         }
-        let around = self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
-        let Some(room) = max_length.checked_sub(around) else {
+        let [ids, _, mask] = self.batch(&rows, device)?;
+        Ok((ids, mask))
+    }
+
+    /// The tokens of pairs of texts, such as a question and its context, as a batch `[N, L]` with padding on
+    /// the right; the sequence of each token `[N, L]`, 0 or 1; and the mask `[N, L]`, true where there is a
+    /// token. Longer pairs are cut to `max_length` tokens, with those around the texts that the model
+    /// expects; the longer text is cut first: `truncation="longest_first"` of transformers.
+    ///
+    /// ```no_run
+    /// use models::{BertClassifier, text::Tokenizer};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let tokenizer = Tokenizer::from_folder("ms-marco-MiniLM-L6-v2")?;
+    /// let model = BertClassifier::from_folder("ms-marco-MiniLM-L6-v2", &device)?;
+    /// let pairs = [("capital of Norway", "Oslo is a city."), ("capital of Norway", "Fish swim.")];
+    /// let (ids, types, mask) = tokenizer.encode_pairs_batch(&pairs, model.max_tokens(), &device)?;
+    /// let logits = model.forward(&ids, Some(&mask), Some(&types))?; // [2, 1]
+    /// # let _ = logits;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// No pairs, a `max_length` of 0 or below the number of tokens around the texts, or as
+    /// [`Tokenizer::encode`].
+    #[track_caller]
+    pub fn encode_pairs_batch(
+        &self,
+        pairs: &[(impl AsRef<str>, impl AsRef<str>)],
+        max_length: usize,
+        device: &Device,
+    ) -> Result<(Tensor, Tensor, Tensor)> {
+        let mut rows = Vec::with_capacity(pairs.len());
+        for (first, second) in pairs {
+            rows.push(self.encode_cut(first.as_ref(), Some(second.as_ref()), max_length)?);
+        }
+        let [ids, types, mask] = self.batch(&rows, device)?;
+        Ok((ids, types, mask))
+    }
+
+    /// The tokens of a text or of a pair, of which there are at most `max_length` with those around them.
+    #[track_caller]
+    fn encode_cut(&self, first: &str, second: Option<&str>, max_length: usize) -> Result<Encoded> {
+        let around =
+            self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(second.is_some()));
+        let Some(room) = max_length.checked_sub(around).filter(|_| max_length > 0) else {
             let message =
                 format!("{max_length} tokens of a text, of which {around} are those around it: give more");
             return Err(Error::invalid(OP, message));
         };
-        let mut rows = Vec::with_capacity(texts.len());
-        for text in texts {
-            let cut = encoded(|| {
-                let mut encoding = self.inner.encode_char_offsets(text.as_ref(), false)?;
-                encoding.truncate(room, 0, TruncationDirection::Right);
-                self.inner.post_process(encoding, None, true)
-            })?;
-            rows.push(cut.ids);
+        let cut = TruncationParams {
+            max_length: room,
+            strategy: TruncationStrategy::LongestFirst,
+            ..Default::default()
+        };
+        encoded(|| {
+            let first = self.inner.encode_char_offsets(first, false)?;
+            let second = match second {
+                Some(second) => {
+                    let mut encoding = self.inner.encode_char_offsets(second, false)?;
+                    // A tokenizer that adds no tokens leaves the sequences as they are.
+                    encoding.set_type_ids(vec![1; encoding.len()]);
+                    Some(encoding)
+                }
+                None => None,
+            };
+            let (mut first, mut second) = truncate_encodings(first, second, &cut)?;
+            // The crate keeps the parts that were cut off, and would combine those of both texts.
+            first.take_overflowing();
+            if let Some(second) = &mut second {
+                second.take_overflowing();
+            }
+            self.inner.post_process(first, second, true)
+        })
+    }
+
+    /// Texts of different lengths as tokens, sequences and mask `[N, L]`, with padding on the right.
+    #[track_caller]
+    fn batch(&self, rows: &[Encoded], device: &Device) -> Result<[Tensor; 3]> {
+        if rows.is_empty() {
+            return Err(Error::invalid(OP, "there are no texts"));
         }
-        let longest = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0).max(1);
         let padding =
             ["[PAD]", "<pad>", "<|endoftext|>"].iter().find_map(|name| self.inner.token_to_id(name));
-        let (mut ids, mut mask) = (Vec::new(), Vec::new());
-        for row in &rows {
-            let pads = longest - row.len();
-            ids.extend(row.iter().map(|&id| id as i32));
+        let (mut ids, mut types, mut mask) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            let (tokens, pads) = (row.ids.len(), longest - row.ids.len());
+            ids.extend(row.ids.iter().map(|&id| id as i32));
             ids.extend(std::iter::repeat_n(padding.unwrap_or(0) as i32, pads));
-            mask.extend(std::iter::repeat_n(true, row.len()).chain(std::iter::repeat_n(false, pads)));
+            types.extend(row.type_ids.iter().map(|&sequence| sequence as i32));
+            types.extend(std::iter::repeat_n(0, pads));
+            mask.extend(std::iter::repeat_n(true, tokens).chain(std::iter::repeat_n(false, pads)));
         }
         let shape = [rows.len(), longest];
-        Ok((Tensor::from_vec(ids, shape, device)?, Tensor::from_vec(mask, shape, device)?))
+        let of = |numbers: Vec<i32>| Tensor::from_vec(numbers, shape, device);
+        Ok([of(ids)?, of(types)?, Tensor::from_vec(mask, shape, device)?])
     }
 
     /// The text of tokens, with or without the special ones.

@@ -10,7 +10,7 @@ use models::{
         TextOptions, Tokenizer, generate_text,
     },
 };
-use tensor_core::Generator;
+use tensor_core::{Generator, Tensor};
 use weights::{GgufArray, GgufValue, GgufWriter};
 
 use crate::fixture::Fixture;
@@ -467,6 +467,42 @@ fn a_batch_that_is_cut_keeps_what_belongs_to_its_texts() {
     assert_eq!((cut.len(), &cut[..3], cut[3]), (4, &whole[..3], whole[whole.len() - 1]));
     let error = both.encode_batch(&["the"], 1, &device).unwrap_err().to_string();
     assert!(error.contains("1 tokens of a text, of which 2 are those around it"), "{error}");
+}
+
+/// The expected tokens are those of Hugging Face's tokenizers with the strategy `longest_first`.
+#[test]
+fn the_longer_text_of_a_pair_is_cut_first() {
+    let device = backend_cpu::cpu();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers/word_pieces.json");
+    let tokenizer = Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap();
+    let (long, short) = ("the cat sat on the mat", "hello world");
+    let encoded = |pairs: &[(&str, &str)], length: usize| {
+        let (ids, types, mask) = tokenizer.encode_pairs_batch(pairs, length, &device).unwrap();
+        assert!(ids.dims() == types.dims() && ids.dims() == mask.dims());
+        let numbers = |tensor: &Tensor| tensor.to_vec::<i32>().unwrap();
+        (numbers(&ids), numbers(&types), mask.to_vec::<bool>().unwrap())
+    };
+    let cut = |pair, length| encoded(&[pair], length).0;
+    assert_eq!(cut((long, short), 99), [3, 47, 60, 66, 65, 47, 62, 4, 54, 56, 4]);
+    assert_eq!(cut((long, short), 9), [3, 47, 60, 66, 65, 4, 54, 56, 4]);
+    assert_eq!(cut((short, long), 9), [3, 54, 56, 4, 47, 60, 66, 65, 4]);
+    assert_eq!(cut((long, short), 6), [3, 47, 60, 4, 54, 4]);
+    assert_eq!(cut((short, long), 6), [3, 54, 4, 47, 60, 4]);
+    assert_eq!(cut((long, short), 3), [3, 4, 4]);
+    let whole = tokenizer.encode_pair(long, short, true).unwrap();
+    assert_eq!(cut((long, short), 99), whole.ids.iter().map(|&id| id as i32).collect::<Vec<_>>());
+    let (ids, types, mask) = encoded(&[("hello", "the cat"), ("", "cat")], 99);
+    assert_eq!(ids, [3, 54, 4, 47, 60, 4, 3, 4, 60, 4, 0, 0]);
+    assert_eq!(types, [0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0]);
+    assert_eq!(mask.iter().filter(|is_token| !**is_token).count(), 2);
+    // Tokenizers that add nothing give the sequences too.
+    let (_, types, _) = pieces().encode_pairs_batch(&[("a", "aa")], 99, &device).unwrap();
+    let types = types.to_vec::<i32>().unwrap();
+    assert_eq!((types[0], types[types.len() - 1]), (0, 1));
+    let error = tokenizer.encode_pairs_batch(&[(long, short)], 2, &device).unwrap_err().to_string();
+    assert!(error.contains("2 tokens of a text, of which 3 are those around it"), "{error}");
+    let none: [(&str, &str); 0] = [];
+    assert!(tokenizer.encode_pairs_batch(&none, 9, &device).is_err());
 }
 
 /// Numbers in a document that would take gigabytes.
