@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 
-use super::{Server, failure::Failure, router::BODY_TIMEOUT};
+use super::{BODY_TIMEOUT, Server, failure::Failure};
 
 /// The fields of a form, by their names.
 pub(super) struct Form(Vec<(String, Bytes)>);

@@ -46,6 +46,8 @@ use crate::{error::Outcome, model::DeviceOption};
 
 /// The variable of the environment that has the key if `--api-key` is not given.
 const KEY_VARIABLE: &str = "TAPER_API_KEY";
+/// How long the body of a request may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The threads that read requests and write answers; the models have their own.
 const HTTP_THREADS: usize = 2;
 

@@ -1,6 +1,6 @@
 //! The paths of the server, and what all requests have in common: the key, the body, the counters.
 
-use std::{hint::black_box, io, sync::Arc, time::Duration};
+use std::{hint::black_box, io, sync::Arc};
 
 use axum::{
     Router,
@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{
-    Server, chat, completions, embeddings,
+    BODY_TIMEOUT, Server, chat, completions, embeddings,
     failure::{Failure, json_response},
     form::Form,
     rerank, transcriptions,
@@ -28,8 +28,6 @@ use crate::{error::Outcome, speech::Task};
 const PAGE: &str = include_str!("page.html");
 /// Paths that need no key: the page asks for it, and a supervisor checks whether the server lives.
 const OPEN_PATHS: [&str; 2] = ["/", "/health"];
-/// How long the body of a request may take to arrive.
-pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers requests until the program is stopped.
 pub(super) async fn serve(listener: TcpListener, server: Arc<Server>) -> Outcome {
