@@ -88,7 +88,7 @@ pub(crate) fn llama(seed: u64, intermediate_size: usize) -> TempDir {
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         fs::copy(tiny(name), path(name)).unwrap();
     }
-    let mut config: Value = read_config(&tiny("config.json")).unwrap();
+    let mut config: Value = read_config(tiny("config.json")).unwrap();
     config["intermediate_size"] = intermediate_size.into();
     fs::write(path("config.json"), config.to_string()).unwrap();
     let source = WeightSource::random(&Generator::seed(seed, &taper::cpu()));

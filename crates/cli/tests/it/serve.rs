@@ -129,7 +129,7 @@ impl Server {
     }
 
     fn post(&self, path: &str, body: &Value) -> Answer {
-        self.request("POST", path, &["Content-Type: application/json"], &body.to_string())
+        self.request("POST", path, &["Content-Type: application/json"], body.to_string())
     }
 
     /// A chat with the fields of `more`.
@@ -491,7 +491,7 @@ fn a_client_that_goes_away_ends_its_texts() {
     let server = Server::start(&["--max-tokens", "110000", "--max-queue", "1"]);
     let kind = &["Content-Type: application/json"];
     for (count, stream) in [(1, true), (2, false)] {
-        let mut client = server.send("POST", "/v1/completions", kind, &long_request(stream));
+        let mut client = server.send("POST", "/v1/completions", kind, long_request(stream));
         if stream {
             let mut begin = [0; 600];
             client.read_exact(&mut begin).unwrap();
@@ -511,9 +511,9 @@ fn a_client_that_goes_away_ends_its_texts() {
 fn an_answer_that_takes_too_long_is_given_up() {
     let server = Server::start(&["--max-tokens", "110000", "--timeout", "1"]);
     let kind = &["Content-Type: application/json"];
-    let answer = server.request("POST", "/v1/completions", kind, &long_request(false));
+    let answer = server.request("POST", "/v1/completions", kind, long_request(false));
     assert_eq!(answer.error().0, 504);
-    let answer = server.request("POST", "/v1/completions", kind, &long_request(true));
+    let answer = server.request("POST", "/v1/completions", kind, long_request(true));
     let events = answer.events();
     assert_eq!(events[events.len() - 1]["error"]["type"], "timeout");
     server.await_metric("taper_requests_in_flight{model=\"tiny\"} 0");
