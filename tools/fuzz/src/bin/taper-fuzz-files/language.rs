@@ -204,7 +204,7 @@ pub(crate) fn split(tokenizer: &Tokenizer, device: &Device) -> Result<(), Error>
         tokenizer.decode(&ids, true)?;
         tokenizer.encode_plain(text)?;
         tokenizer.encode_pair(text, texts[2], true)?;
-        tokenizer.encode_pairs_batch(&[(text, texts[0])], 8, device)?;
+        let _ = tokenizer.encode_pairs_batch(&[(text, texts[0])], 8, device)?;
     }
     tokenizer.encode_batch(&texts, 8, device).map(drop)
 }
