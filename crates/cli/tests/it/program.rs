@@ -13,6 +13,7 @@ const COMMANDS: &[&str] = &[
     "classify",
     "detect",
     "run",
+    "studio",
     "inspect",
     "convert",
     "perplexity",
