@@ -63,10 +63,8 @@ fn the_studio_shows_a_network_as_a_file_and_as_a_page() {
     let input = ["studio", network, "--input", "x=random:1x3x48x192"];
     printed(&[&input[..], &["--save", &page, "--repeat", "3"]].concat());
     let page = std::fs::read_to_string(page).unwrap();
-    for part in
-        [r#""kind":"graph""#, r#""kind":"explanation""#, r#""kind":"limits""#, "pace/steps per second"]
-    {
-        assert!(page.contains(part), "{part}");
+    for kind in ["graph", "explanation", "limits", "profile", "memory"] {
+        assert!(page.contains(&format!(r#""kind":"{kind}""#)), "{kind}");
     }
     assert!(refused(&[&input[..], &["--save", "none/run.html"]].concat()).contains("none/run.html"));
 
