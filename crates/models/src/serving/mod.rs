@@ -1,8 +1,9 @@
 //! Many texts at the same time from one model: continuous batching.
 //!
-//! An [`Engine`] owns a model and takes requests at any time. Each [`Engine::step`] reads a part of one new
-//! prompt, if one waits, and computes the next token of all running texts as one batch. A text joins the
-//! batch when its prompt is read, and leaves it when it ends, without waiting for the others.
+//! An [`Engine`] owns a model and takes requests at any time. Each [`Engine::step`] reads a part of a new
+//! prompt, or a few short prompts, if any wait, and computes the next token of all running texts as one batch.
+//! A text joins the batch when its prompt is read, and leaves it when it ends, without waiting for the
+//! others.
 //!
 //! ```
 //! use models::{Llama, LlamaConfig, WeightSource, serving::{Engine, EngineConfig, Event, Request}};
@@ -52,6 +53,9 @@ use crate::{
 
 const OP: &str = "Engine";
 
+/// The tokens of a prompt that take as long as reading the weights does: a shorter one takes no less time.
+const MIN_PROMPT_COST: usize = 16;
+
 /// A model that an engine can own.
 pub type OwnedModel = Box<dyn LanguageModel + Send + Sync>;
 
@@ -60,8 +64,9 @@ pub type OwnedModel = Box<dyn LanguageModel + Send + Sync>;
 pub struct EngineConfig {
     /// The greatest number of texts in a batch; 16 by default.
     pub max_sequences: usize,
-    /// The number of tokens of a prompt that are read in one step while other texts are written; 64 by
-    /// default. More tokens make a prompt faster and the pauses of the others longer.
+    /// The number of tokens of prompts that are read in one step while other texts are written; 64 by default.
+    /// More tokens make a prompt faster and the pauses of the others longer. A short prompt counts as 16
+    /// tokens, since the weights are read for it too.
     pub prompt_chunk: usize,
     /// The greatest number of positions, prompts and new tokens together, for which all running texts may
     /// need a cache; later requests wait. 131,072 by default.
@@ -260,14 +265,20 @@ impl Engine {
         self.counts
     }
 
-    /// Reads a part of a prompt, and computes the next token of each running text. A request that fails is
-    /// an event; the others go on, unless the model itself failed, which ends all running ones.
+    /// Reads a part of a prompt or a few short prompts, and computes the next token of each running text. A
+    /// request that fails is an event; the others go on, unless the model itself failed, which ends all
+    /// running ones.
     pub fn step(&mut self) -> Vec<(RequestId, Event)> {
         let mut events = Vec::new();
-        if self.reading.is_none() {
-            self.begin(&mut events);
+        // Texts that join together cost one copy of the batch's tables.
+        let mut room = self.config.prompt_chunk;
+        while room > 0 {
+            if self.reading.is_none() {
+                self.begin(&mut events);
+            }
+            let Some(cost) = self.read(room, &mut events) else { break };
+            room = room.saturating_sub(cost);
         }
-        self.read(&mut events);
         self.write(&mut events);
         events
     }
@@ -301,22 +312,26 @@ impl Engine {
         own.unwrap_or(&self.cache)
     }
 
-    /// Reads a part of the prompt that is read; its text is written from the next token on.
-    fn read(&mut self, events: &mut Vec<(RequestId, Event)>) {
-        let Some((mut sequence, mut cache)) = self.reading.take() else { return };
+    /// Reads a part of the prompt that is read, of at most `room` tokens if other texts are written; its text
+    /// is written from the next token on. Returns the cost in tokens; `None` if there is no prompt to read.
+    fn read(&mut self, room: usize, events: &mut Vec<(RequestId, Event)>) -> Option<usize> {
+        let (mut sequence, mut cache) = self.reading.take()?;
         let left = &sequence.request.prompt[cache.len()..];
-        let part =
-            if self.writing.is_empty() { left.len() } else { left.len().min(self.config.prompt_chunk) };
+        let part = if self.writing.is_empty() { left.len() } else { left.len().min(room) };
+        let cost = Some(part.max(MIN_PROMPT_COST));
         let is_last = part == left.len();
         let logits = next_logits(&*self.model, &mut self.steps, &[&left[..part]], &mut cache);
         let logits = match logits {
             Ok(logits) => logits,
-            Err(error) => return events.push((sequence.id, Event::Failed(error))),
+            Err(error) => {
+                events.push((sequence.id, Event::Failed(error)));
+                return cost;
+            }
         };
         self.counts.read += part;
         if !is_last {
             self.reading = Some((sequence, cache));
-            return;
+            return cost;
         }
         self.kept.keep(&sequence.request.prompt, &cache);
         let ends = sequence.take(&logits, events);
@@ -324,6 +339,7 @@ impl Engine {
         if !ends {
             self.writing.push(Writing { sequence, place: Place::Own(Box::new(cache)) });
         }
+        cost
     }
 
     /// Computes the next token of each text that is written.
