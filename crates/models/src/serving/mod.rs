@@ -64,9 +64,9 @@ pub type OwnedModel = Box<dyn LanguageModel + Send + Sync>;
 pub struct EngineConfig {
     /// The greatest number of texts in a batch; 16 by default.
     pub max_sequences: usize,
-    /// The number of tokens of prompts that are read in one step while other texts are written; 64 by default.
-    /// More tokens make a prompt faster and the pauses of the others longer. A short prompt counts as 16
-    /// tokens, since the weights are read for it too.
+    /// The number of tokens of prompts that are read in one step while other texts are written; 64 by
+    /// default. More tokens make a prompt faster and the pauses of the others longer. A short prompt counts
+    /// as 16 tokens, since the weights are read for it too.
     pub prompt_chunk: usize,
     /// The greatest number of positions, prompts and new tokens together, for which all running texts may
     /// need a cache; later requests wait. 131,072 by default.
