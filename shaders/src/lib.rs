@@ -140,15 +140,22 @@ pub mod blocks {
     /// Blocks of Q6_K of GGUF files.
     pub const Q6_K: &str = include_str!("../wgsl/blocks/q6_k.wgsl");
     /// Blocks of IQ4_NL of GGUF files.
-    pub const IQ4_NL: &str =
-        concat!(include_str!("../wgsl/blocks/iq4_nl.wgsl"), include_str!("../wgsl/blocks/iq4_numbers.wgsl"));
+    pub const IQ4_NL: &str = concat!(
+        include_str!("../wgsl/blocks/iq4_nl.wgsl"),
+        include_str!("../wgsl/blocks/iq4_numbers.wgsl"),
+        include_str!("../wgsl/blocks/four_numbers.wgsl")
+    );
     /// Blocks of IQ4_XS of GGUF files.
-    pub const IQ4_XS: &str =
-        concat!(include_str!("../wgsl/blocks/iq4_xs.wgsl"), include_str!("../wgsl/blocks/iq4_numbers.wgsl"));
+    pub const IQ4_XS: &str = concat!(
+        include_str!("../wgsl/blocks/iq4_xs.wgsl"),
+        include_str!("../wgsl/blocks/iq4_numbers.wgsl"),
+        include_str!("../wgsl/blocks/four_numbers.wgsl")
+    );
     /// Blocks of TQ2_0 of GGUF files.
     pub const TQ2_0: &str = include_str!("../wgsl/blocks/tq2_0.wgsl");
     /// Blocks of MXFP4 of GGUF files.
-    pub const MXFP4: &str = include_str!("../wgsl/blocks/mxfp4.wgsl");
+    pub const MXFP4: &str =
+        concat!(include_str!("../wgsl/blocks/mxfp4.wgsl"), include_str!("../wgsl/blocks/four_numbers.wgsl"));
     /// Groups of small integers; one of the functions below unpacks them.
     pub const AFFINE: &str = include_str!("../wgsl/blocks/affine.wgsl");
     /// A signed integer of 8 bits.

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// Writes the page to this file, in place of serving it
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// The number of runs that the page shows
+    /// The number of runs that the page shows; the third one is profiled
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..))]
     repeat: u64,
 }

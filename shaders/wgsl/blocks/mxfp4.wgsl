@@ -28,11 +28,7 @@ fn any_word_x(j: u32) -> u32 {
     return (low >> shift) | (aligned_x((j >> 2u) + 1u) << (32u - shift));
 }
 
-// The numbers at four positions of the table of MXFP4, doubled, one in the low four bits of each byte.
-fn numbers_x(q: u32) -> vec4<f32> {
-    return vec4<f32>(number_x(q & 15u), number_x(q >> 8u & 15u), number_x(q >> 16u & 15u), number_x(q >> 24u & 15u));
-}
-
+// The number at a position of the table of MXFP4, doubled.
 fn number_x(q: u32) -> f32 {
     let low = select(0x03020100u, 0x0c080604u, (q & 4u) != 0u);
     let high = select(0xfdfeff00u, 0xf4f8fafcu, (q & 4u) != 0u);

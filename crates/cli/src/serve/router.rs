@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, header},
     middleware::{Next, from_fn_with_state},
     response::{Html, IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
     serve::ListenerExt,
 };
 use serde::de::DeserializeOwned;
@@ -48,8 +48,8 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/completions", post(text_completions))
         .route("/v1/embeddings", post(text_embeddings))
         .route("/v1/rerank", post(ranks))
-        .route("/v1/audio/transcriptions", post(audio_transcriptions))
-        .route("/v1/audio/translations", post(audio_translations))
+        .route("/v1/audio/transcriptions", speech(Task::Transcribe))
+        .route("/v1/audio/translations", speech(Task::Translate))
         .fallback(async || Failure::no_such_path())
         .method_not_allowed_fallback(async || Failure::wrong_method())
         .layer(from_fn_with_state(server.clone(), admit))
@@ -135,20 +135,12 @@ async fn ranks(State(server): State<Arc<Server>>, request: Request) -> Result<Re
     rerank::answer(&server, request).await
 }
 
-async fn audio_transcriptions(
-    State(server): State<Arc<Server>>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let form = Form::read(&server, request).await?;
-    transcriptions::answer(&server, form, Task::Transcribe).await
-}
-
-async fn audio_translations(
-    State(server): State<Arc<Server>>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let form = Form::read(&server, request).await?;
-    transcriptions::answer(&server, form, Task::Translate).await
+/// The handler of the forms of a task of speech.
+fn speech(task: Task) -> MethodRouter<Arc<Server>> {
+    post(move |State(server): State<Arc<Server>>, request: Request| async move {
+        let form = Form::read(&server, request).await?;
+        transcriptions::answer(&server, form, task).await
+    })
 }
 
 #[cfg(test)]

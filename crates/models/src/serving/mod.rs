@@ -1,8 +1,8 @@
 //! Many texts at the same time from one model: continuous batching.
 //!
 //! An [`Engine`] owns a model and takes requests at any time. Each [`Engine::step`] reads a part of a new
-//! prompt, or a few short prompts, if any wait, and computes the next token of all running texts as one batch.
-//! A text joins the batch when its prompt is read, and leaves it when it ends, without waiting for the
+//! prompt, or a few short prompts, if any wait, and computes the next token of all running texts as one
+//! batch. A text joins the batch when its prompt is read, and leaves it when it ends, without waiting for the
 //! others.
 //!
 //! ```

@@ -394,10 +394,8 @@ fn mxfp4(x: &[f32], out: &mut Vec<u8>) {
     let most = extreme(x).abs();
     let e = if most > 0.0 { (most.log2().floor() + 125.0).clamp(0.0, 254.0) as u8 } else { 0 };
     let d = mxfp4_scale(e);
-    let nearest = |x: &f32| {
-        let distance = |q: &u8| (d * f32::from(MXFP4_NUMBERS[usize::from(*q)]) - x).abs();
-        (0..16).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
-    };
+    // The quotient is exact, since d is a power of two.
+    let q: Vec<u8> = x.iter().map(|x| nearest_entry(&MXFP4_NUMBERS, x / d)).collect();
     out.push(e);
-    nibbles(&x.iter().map(nearest).collect::<Vec<u8>>(), false, out);
+    nibbles(&q, false, out);
 }
