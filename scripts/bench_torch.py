@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""PyTorch's side of `cargo xtask bench`: the same cases by the same names on the same work.
+"""PyTorch's side of `cargo xtask bench`: the same cases on the same work.
 
     pip install torch numpy
     cargo xtask bench --vs-torch --python PYTHON       # runs this file, a case at a time, right after Taper's
-    python scripts/bench_torch.py --threads 2 matmul   # alone: every case whose name contains "matmul"
 
-A JSON line for each case. A case whose name ends in _busy is measured while another process keeps a core busy: with --serve,
-whoever asks starts it. Inputs are random float32 numbers that lie on the device before the clock starts; on a GPU,
-each timed call waits for the device. With --serve, names come in on stdin, one a line, and each is answered at once;
-a line of JSON describes an operation of the table, which has no name here.
+Cases come in on stdin, one a line, and each is answered by a line of JSON. A line of JSON describes an expression of inputs that
+are in files, or a known model; a name is that of a program below. Inputs are on the device before the clock starts; on a GPU, each
+timed call waits for the device.
 """
 import argparse
+import functools
 import json
 import math
 import os
@@ -24,8 +23,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N, or gpu: cuda if torch has it, else cpu")
 parser.add_argument("--budget", type=float, default=2.0, help="seconds a case")
-parser.add_argument("--serve", action="store_true", help="read names of cases from stdin")
-parser.add_argument("texts", nargs="*", help="only cases whose name contains one of these")
+parser.add_argument("--serve", action="store_true", help="as every side of the benchmark does: read cases from stdin")
 args = parser.parse_args()
 
 try:
@@ -45,7 +43,6 @@ on_gpu = device.startswith("cuda")
 if on_gpu and not torch.cuda.is_available():
     print(json.dumps({"error": f"--device {device}: torch finds no CUDA device"}), flush=True)
     sys.exit(2)
-TEN_MILLION = (10_000_000,)
 cases = {}
 
 
@@ -73,18 +70,6 @@ def wait():
 def case(name, make, flop=None, ops=None, least=10, most=2000):
     """`make` builds the inputs and gives the call to time."""
     cases[name] = dict(make=make, flop=flop, ops=ops, least=least, most=most)
-
-
-def on(function, *shapes, make_input=rand):
-    """A case that applies `function` to random inputs of these shapes."""
-    def make():
-        inputs = [make_input(*shape) for shape in shapes]
-        return lambda: function(*inputs)
-    return make
-
-
-def compiled(make):
-    return lambda: torch.compile(make())
 
 
 def run(name):
@@ -131,145 +116,6 @@ def start_to_first_result(name):
     return line(name, times[1:], version=torch.__version__)
 
 
-# Matrix products.
-for n in (64, 256, 512, 1024, 2048):
-    case(f"matmul_{n}", on(torch.matmul, (n, n), (n, n)), flop=2 * n**3)
-LAYER = 2 * 64 * 784 * 128
-case("matmul_nn_64x784x128", on(torch.matmul, (64, 784), (784, 128)), flop=LAYER)
-case("matmul_nt_64x784x128", on(lambda a, b: a @ b.t(), (64, 784), (128, 784)), flop=LAYER)
-case("matmul_tn_784x64x128", on(lambda a, b: a.t() @ b, (64, 784), (64, 128)), flop=LAYER)
-case("bmm_32x128", on(torch.matmul, (32, 128, 128), (32, 128, 128)), flop=2 * 32 * 128**3)
-case("more_matmul_333x517x129", on(torch.matmul, (333, 517), (517, 129)), flop=2 * 333 * 517 * 129)
-case("more_matmul_1x1024x1024", on(torch.matmul, (1, 1024), (1024, 1024)), flop=2 * 1024**2)
-case("more_matmul_1024x1024x1", on(torch.matmul, (1024, 1024), (1024, 1)), flop=2 * 1024**2)
-case("more_bmm_16x65x77x33", on(torch.matmul, (16, 65, 77), (16, 77, 33)), flop=2 * 16 * 65 * 77 * 33)
-
-
-# Elementwise work.
-def chain_of_20():
-    a, b = rand(10, 1000, 1000), rand(10, 1000, 1000)
-
-    def call():
-        r = torch.zeros(10, 1000, 1000, device=device)
-        for _ in range(20):
-            r = r + a * b
-        return r
-    return call
-
-
-def unary_chain(x):
-    return torch.tanh(x * 2 + 1).exp().sqrt()
-
-
-def branches(a, b):
-    return torch.where(a > 0.5, (a * b).clamp(0.1, 0.8), (-a).exp()) * b + a.sqrt()
-
-
-case("elementwise_chain", chain_of_20)
-case("elementwise_chain_compiled", compiled(chain_of_20))
-case("unary_chain", on(unary_chain, TEN_MILLION))
-case("unary_chain_compiled", compiled(on(unary_chain, TEN_MILLION)))
-for function in (torch.exp, torch.tanh, torch.sqrt, torch.relu, torch.sigmoid, torch.log, torch.sin):
-    case(f"unary_{function.__name__}_10M", on(function, TEN_MILLION))
-case("add_10M", on(torch.add, TEN_MILLION, TEN_MILLION))
-case("more_chain_where_10M", on(branches, TEN_MILLION, TEN_MILLION))
-case("more_concat_4x64x128x512", on(lambda *parts: torch.cat(parts, 1), *[(64, 128, 512)] * 4))
-
-# Reductions, and what normalises rows.
-SQUARE = (4096, 4096)
-case("sum_all_10M", on(torch.sum, TEN_MILLION))
-case("sum_axis0_4096", on(lambda x: x.sum(0), SQUARE))
-case("sum_axis1_4096", on(lambda x: x.sum(1), SQUARE))
-case("more_sum_axis1_64x128x512", on(lambda x: x.sum(1), (64, 128, 512)))
-case("more_var_axis1_4096", on(lambda x: x.var(1), SQUARE))
-case("broadcast_add_4096x1000", on(torch.add, (4096, 1000), (1000,)))
-case("transpose_copy_4096", on(lambda x: x.t().contiguous(), SQUARE))
-case("softmax_4096x1000", on(lambda x: F.softmax(x, -1), (4096, 1000)))
-case("more_log_softmax_4096x1000", on(lambda x: F.log_softmax(x, -1), (4096, 1000)))
-case("more_softmax_axis1_64x128x512", on(lambda x: F.softmax(x, 1), (64, 128, 512)))
-case("layer_norm_4096x1024", on(lambda x: F.layer_norm(x, (1024,)), (4096, 1024)))
-
-# Cumulative operations and sorts; stable ones, as Taper's are.
-case("more_cumsum_10M", on(lambda x: x.cumsum(0), TEN_MILLION))
-case("more_cumsum_axis0_4096", on(lambda x: x.cumsum(0), SQUARE))
-case("more_cumsum_axis1_4096", on(lambda x: x.cumsum(1), SQUARE))
-case("more_cummax_axis1_4096x1000", on(lambda x: x.cummax(1).values, (4096, 1000)))
-case("more_sort_1M", on(lambda x: x.sort(dim=0, stable=True), (1_000_000,)))
-case("more_sort_axis0_1000x4096", on(lambda x: x.sort(dim=0, stable=True), (1000, 4096)))
-case("more_sort_axis1_4096x1000", on(lambda x: x.sort(dim=1, stable=True), (4096, 1000)))
-case("more_topk10_64x50000", on(lambda x: x.topk(10, dim=1), (64, 50_000)))
-
-
-def weighted_backward(function, shape):
-    """The sum of function(x) weighted at random, and the gradient of x."""
-    def make():
-        x, weight = leaf(*shape), rand(*shape)
-
-        def call():
-            x.grad = None
-            (function(x) * weight).sum().backward()
-        return call
-    return make
-
-
-case("more_softmax_fwd_bwd", weighted_backward(lambda x: F.softmax(x, -1), (4096, 1000)))
-case("more_layer_norm_fwd_bwd", weighted_backward(lambda x: F.layer_norm(x, (1024,)), (4096, 1024)))
-
-
-# Convolution and pooling.
-CONVOLUTION = 2 * 16 * 32 * 28 * 28 * 16 * 9
-IMAGES, KERNEL = (16, 16, 28, 28), (32, 16, 3, 3)
-
-
-def convolution_backward():
-    x, weight = leaf(*IMAGES), leaf(*KERNEL)
-
-    def call():
-        x.grad = weight.grad = None
-        F.conv2d(x, weight, padding=1).sum().backward()
-    return call
-
-
-case("conv2d_fwd", on(lambda x, w: F.conv2d(x, w, padding=1), IMAGES, KERNEL), flop=CONVOLUTION)
-case("conv2d_fwd_bwd", convolution_backward, flop=3 * CONVOLUTION)
-case("max_pool2d", on(lambda x: F.max_pool2d(x, 2), (16, 32, 28, 28)))
-
-
-def gradients(function, *shapes, make_input=rand):
-    """The gradients of the sum of the result, weighted at random, with respect to every input."""
-    def make():
-        inputs = [make_input(*shape).requires_grad_() for shape in shapes]
-        weight = torch.rand_like(function(*inputs).detach())
-        return lambda: torch.autograd.grad((function(*inputs) * weight).sum(), inputs)
-    return make
-
-
-def windows(name, function, *shapes, flop=None, backward=True, forward=True):
-    if forward:
-        case(name, on(function, *shapes), flop=flop)
-    if backward:
-        case(name + "_fwd_bwd", gradients(function, *shapes), flop=flop and 3 * flop)
-
-
-def convolution_flop(n, o, c, k, h, w):
-    return 2 * n * o * c * k * k * h * w
-
-
-windows("conv2d_3x3_8x64x56x56", lambda x, w: F.conv2d(x, w, padding=1), (8, 64, 56, 56), (64, 64, 3, 3),
-        flop=convolution_flop(8, 64, 64, 3, 56, 56))
-windows("conv2d_1x1_8x256x28x28", F.conv2d, (8, 256, 28, 28), (128, 256, 1, 1),
-        flop=convolution_flop(8, 128, 256, 1, 28, 28), backward=False)
-windows("conv2d_stem_7x7s2_8x3x224x224", lambda x, w: F.conv2d(x, w, stride=2, padding=3), (8, 3, 224, 224), (64, 3, 7, 7),
-        flop=convolution_flop(8, 64, 3, 7, 112, 112), backward=False)
-windows("conv2d_depthwise_8x96x56x56", lambda x, w: F.conv2d(x, w, padding=1, groups=96), (8, 96, 56, 56), (96, 1, 3, 3))
-windows("conv1d_k5_16x64x1000", lambda x, w: F.conv1d(x, w, padding=2), (16, 64, 1000), (64, 64, 5),
-        flop=2 * 16 * 64 * 64 * 5 * 1000, backward=False)
-windows("conv_transpose2d_8x64x28x28", lambda x, w: F.conv_transpose2d(x, w, stride=2), (8, 64, 28, 28), (64, 32, 2, 2),
-        forward=False)
-windows("max_pool2d_8x64x112x112", lambda x: F.max_pool2d(x, 3, 2, 1), (8, 64, 112, 112), forward=False)
-windows("avg_pool2d_8x64x112x112", lambda x: F.avg_pool2d(x, 2), (8, 64, 112, 112), forward=False)
-
-
 # Training.
 def training_step(batch, widths, activation):
     def make():
@@ -288,15 +134,6 @@ def training_step(batch, widths, activation):
     return make
 
 
-def cross_entropy_backward():
-    x, y = leaf(1024, 1000), indices(1000, 1024)
-
-    def call():
-        x.grad = None
-        F.cross_entropy(x, y).backward()
-    return call
-
-
 def momentum_step():
     parameters = [leaf(256, 256) for _ in range(20)]
     for parameter in parameters:
@@ -307,27 +144,7 @@ def momentum_step():
 for batch in (64, 1024):
     case(f"simplenet_step_{batch}", training_step(batch, (784, 128, 10), torch.nn.ReLU))
 case("more_mlp_step_gelu_256x512", training_step(256, (512, 512, 512, 512), torch.nn.GELU))
-case("more_cross_entropy_fwd_bwd_1024x1000", cross_entropy_backward)
 case("more_sgd_momentum_20x256x256", momentum_step)
-
-
-# An embedding.
-def embedding_select():
-    table, index = rand(50_000, 256), indices(50_000, 8192)
-    return lambda: table.index_select(0, index)
-
-
-def embedding_backward():
-    table, index, weight = leaf(50_000, 256), indices(50_000, 8192), rand(8192, 256)
-
-    def call():
-        table.grad = None
-        (F.embedding(index, table) * weight).sum().backward()
-    return call
-
-
-case("more_index_select_50000x256", embedding_select)
-case("more_embedding_fwd_bwd_50000x256", embedding_backward)
 
 
 # The overhead of an operation beyond its arithmetic.
@@ -367,26 +184,7 @@ case("chain1000_forward", chain_of_1000(False), ops=1000, most=200)
 case("chain1000_forward_backward", chain_of_1000(True), ops=1000, most=200)
 case("dropped_graphs", small_adds(True, 200_000), ops=200_000, least=3, most=10)
 
-# Normalization with its weights.
-IMAGE = (8, 64, 56, 56)
-case("batch_norm_8x64x56x56_fwd_bwd", gradients(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
-                                                IMAGE, (64,), (64,), make_input=centred))
-case("group_norm_8x64x56x56_fwd_bwd", gradients(lambda x, w, b: F.group_norm(x, 8, w, b), IMAGE, (64,), (64,), make_input=centred))
-case("rms_norm_4096x1024_fwd_bwd", gradients(lambda x, w: F.rms_norm(x, (1024,), w), (4096, 1024), (1024,), make_input=centred))
-
 # Sequences.
-attention = F.scaled_dot_product_attention
-QUERIES = [(4, 8, 512, 64)] * 3
-
-
-def causal(q, k, v):
-    return attention(q, k, v, is_causal=True)
-
-
-case("attention_4x8x512x64", on(attention, *QUERIES, make_input=centred), flop=4 * 4 * 8 * 512 * 512 * 64)
-case("attention_causal_4x8x512x64", on(causal, *QUERIES, make_input=centred))
-case("attention_causal_4x8x512x64_fwd_bwd", gradients(causal, *QUERIES, make_input=centred))
-case("attention_causal_1x8x4096x64", on(causal, *[(1, 8, 4096, 64)] * 3, make_input=centred))
 LSTM = 2 * 64 * 32 * 4 * 256 * (128 + 256)
 
 
@@ -573,51 +371,6 @@ case("adamw_step_5M", adamw_step)
 case("gpt_generate_64_tokens", generation(whole_context), ops=64)
 case("gpt_generate_64_tokens_kv_cache", generation(cached), ops=64)
 
-# Half precision; accumulated in float32.
-BF16 = torch.bfloat16
-
-
-def half(dtype):
-    return lambda *shape: centred(*shape, dtype=dtype)
-
-
-for n in (256, 1024, 2048):
-    case(f"matmul_bf16_{n}", on(torch.matmul, (n, n), (n, n), make_input=half(BF16)), flop=2 * n**3)
-case("linear_bf16_512x1024x1024", on(F.linear, (512, 1024), (1024, 1024), make_input=half(BF16)), flop=2 * 512 * 1024**2)
-case("matmul_f16_1024", on(torch.matmul, (1024, 1024), (1024, 1024), make_input=half(torch.float16)), flop=2 * 1024**3)
-
-# Elementwise work of training.
-case("gelu_10M", on(F.gelu, TEN_MILLION, make_input=centred))
-case("dropout_10M", on(lambda x: F.dropout(x, 0.5, True), TEN_MILLION, make_input=centred))
-case("silu_mul_4096x2048_fwd_bwd", gradients(lambda a, b: F.silu(a) * b, (4096, 2048), (4096, 2048), make_input=centred))
-
-# Linear algebra.
-for n in (500, 1000):
-    case(f"pinv_{n}", on(torch.linalg.pinv, (n, n)), least=5)
-case("svd_1000", on(torch.linalg.svd, (1000, 1000)), least=5)
-case("solve_1000", on(torch.linalg.solve, (1000, 1000), (1000, 1)), least=5)
-
-
-def definite(function, n):
-    def make():
-        a = centred(n, n)
-        a = a @ a.T + n * torch.eye(n, device=device)
-        return lambda: function(a)
-    return make
-
-
-L = torch.linalg
-case("qr_1000", on(L.qr, (1000, 1000), make_input=centred), least=5)
-case("cholesky_1000", definite(L.cholesky, 1000), least=5)
-case("eigh_500", definite(L.eigh, 500), least=5)
-case("inv_1000", definite(L.inv, 1000), least=5)
-case("slogdet_1000", definite(L.slogdet, 1000), least=5)
-case("lstsq_2000x200", on(lambda a, b: L.lstsq(a, b).solution, (2000, 200), (2000, 1), make_input=centred), least=5)
-case("svd_batch_64x32x32", on(L.svd, (64, 32, 32), make_input=centred), least=5)
-case("solve_batch_256x16", on(L.solve, (256, 16, 16), (256, 16, 1), make_input=centred), least=5)
-case("pinv_200_fwd_bwd", gradients(L.pinv, (200, 200), make_input=centred), least=5)
-
-
 # Data and files, on the host.
 def loader_epoch():
     """One shuffled pass over 60,000 images in memory, batches of 64, no worker processes."""
@@ -658,38 +411,56 @@ def written(results, folder):
     """Writes results as their plain bytes, and says what they are."""
     told = []
     for k, result in enumerate(results if isinstance(results, (tuple, list)) else [results]):
-        array = result.contiguous().cpu().numpy()
+        array = (result.float() if result.element_size() < 4 and result.is_floating_point() else result).contiguous().cpu().numpy()
         array.tofile(os.path.join(folder, f"result{k}"))
         told.append(dict(shape=list(array.shape), dtype=str(array.dtype)))
     return told
 
 
-def operation(question):
-    """A row of the table of operations: an expression of inputs that lie in files. Its results are written beside them; for "wide", those of the
-    inputs as float64, without a clock."""
+def tensor_of(file, wide):
+    """An input from its description: plain bytes, floats as the dtype "as", or as float64."""
     import numpy
+    values = torch.from_numpy(numpy.fromfile(file["path"], dtype=file["dtype"])).reshape(file["shape"])
+    if wide and values.is_floating_point():
+        values = values.double()
+    elif file["as"]:
+        values = values.to(getattr(torch, file["as"]))
+    return values.to(device)
 
-    inputs = []
-    for told in question["inputs"]:
-        values = torch.from_numpy(numpy.fromfile(told["path"], dtype=told["dtype"]))
-        inputs.append(values.reshape(told["shape"]).to(device))
+
+def expression(question):
+    """An expression of inputs that are in files, or the gradients of its sum weighted by the last of them. Its results are written
+    beside these; for "wide", those of the inputs as float64, without a clock."""
+    name, wide = question["case"], question.get("wide", False)
+    inputs = [tensor_of(file, wide) for file in question["inputs"]]
     if on_gpu:
         torch.set_default_device(device)
+    torch.set_grad_enabled(question["gradients"])
     try:
-        with torch.no_grad():
-            function = eval("lambda x=None, y=None, z=None, w=None: " + question["torch"], dict(torch=torch, F=F, math=math))
-            name = question["case"]
-            if question.get("wide"):
-                answer = dict(peer="torch", case=name)
-                results = function(*[i.double() if i.is_floating_point() else i for i in inputs])
-                return dict(answer, results=written(results, question["folder"]))
-            cases[name] = dict(make=lambda: lambda: function(*inputs), flop=None, ops=None, least=3, most=2000, budget=question["budget"])
-            answer, results = run(name), function(*inputs)
+        function = eval("lambda x=None, y=None, z=None, w=None: " + question["torch"],
+                        dict(torch=torch, F=F, L=torch.linalg, math=math, functools=functools))
+        if question["compiled"]:
+            function = torch.compile(function)
+
+        def call():
+            return function(*inputs)
+        if question["gradients"]:
+            weight = inputs.pop()
+            leaves = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+
+            def call():
+                return torch.autograd.grad((function(*inputs) * weight).sum(), leaves)
+        if wide:
+            return dict(peer="torch", case=name, results=written(call(), question["folder"]))
+        least, most = question["reps"]
+        cases[name] = dict(make=lambda: call, flop=question["flop"], ops=question["ops"], least=least, most=most, budget=question["budget"])
+        answer = run(name)
+        return dict(answer, results=written(call(), question["folder"]))
     finally:
-        cases.pop(question["case"], None)
+        cases.pop(name, None)
+        torch.set_grad_enabled(True)
         if on_gpu:
             torch.set_default_device(None)
-    return dict(answer, results=written(results, question["folder"]))
 
 
 # A file read in a process of its own: milliseconds, and megabytes beyond those at the start.
@@ -753,26 +524,7 @@ def known_model(question):
     return dict(told, outputs=[dict(mean=float(result.double().mean()), most=float(result.abs().max()))])
 
 
-# Beside a process that keeps a core busy, and ends when its input does.
-SPIN = """
-import os, sys, threading
-threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0))).start()
-while True:
-    pass
-"""
-for name in ("matmul_1024", "softmax_4096x1000", "simplenet_step_64"):
-    cases[f"{name}_busy"] = cases[name]
-
-
-def beside_busy(name):
-    if args.serve or not name.endswith("_busy"):
-        return run(name)
-    busy = subprocess.Popen([sys.executable, "-c", SPIN], stdin=subprocess.PIPE)
-    try:
-        return run(name)
-    finally:
-        busy.kill()
-        busy.wait()
+cases["simplenet_step_64_busy"] = cases["simplenet_step_64"]
 
 
 def named(device):
@@ -786,22 +538,17 @@ def answer(name):
         if "model" in question:
             return known_model(question)
         if question:
-            return operation(question)
+            return expression(question)
         if name == "import":
             return start_to_first_result(name)
         if name in cases:
-            return beside_busy(name)
+            return run(name)
         return dict(peer="torch", case=name, absent="not PyTorch's to measure")
     except Exception as error:  # torch.compile without a C++ compiler, above all
         why = str(error).strip() or type(error).__name__
         return dict(peer="torch", case=name, absent=why.splitlines()[0][:120])
 
 
-if args.serve:
-    print(json.dumps({"version": torch.__version__, "device": named(device)}), flush=True)
-    for name in sys.stdin:
-        print(json.dumps(answer(name.strip())), flush=True)
-else:
-    for name in ["import", *cases]:
-        if not args.texts or any(text in name for text in args.texts):
-            print(json.dumps(answer(name)), flush=True)
+print(json.dumps({"version": torch.__version__, "device": named(device)}), flush=True)
+for name in sys.stdin:
+    print(json.dumps(answer(name.strip())), flush=True)

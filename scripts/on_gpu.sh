@@ -46,7 +46,7 @@ build() {
     rm "$folder/built.json"
     strip "$folder"/*-tests "$folder/taper-bench" "$folder/digits"
     cp -r crates/taper/tests/fixtures "$folder/taper/tests/"
-    cp scripts/bench_torch.py scripts/on_gpu.sh "$folder/"
+    cp scripts/on_gpu.sh "$folder/"
     git rev-parse --short HEAD > "$folder/commit"
     du -sh "$folder"
 }
@@ -187,14 +187,14 @@ benchmarks() {
     # shellcheck disable=SC2086 # The names of cases are words.
     filters=$(for case in $CASES; do printf -- '--filter %s ' "$case"; done)
     step digits 60 "$here/digits" --device wgpu:0
-    # shellcheck disable=SC2086
-    step bench 150 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" $filters
+    beside=
     if "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; then
-        # shellcheck disable=SC2086
-        step torch 100 "$PYTHON" "$here/bench_torch.py" --device cuda --budget "$BUDGET" $CASES
+        beside="--vs-torch --python $PYTHON"
     else
         echo "torch: no $PYTHON here has torch with CUDA" | tee -a "$out/steps.txt"
     fi
+    # shellcheck disable=SC2086
+    step bench 250 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" $beside $filters
     # The time of each kernel on the device.
     # shellcheck disable=SC2086
     step profile 60 "$here/taper-bench" --device wgpu:0 --profile $(for case in $PROFILED; do printf -- '--filter %s ' "$case"; done)

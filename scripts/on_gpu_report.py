@@ -12,13 +12,13 @@ import sys
 BEGIN, END = "<!-- gpu:begin -->", "<!-- gpu:end -->"
 
 
-def lines(path):
-    """The JSON lines of a bench, by case."""
+def lines(path, peer="taper"):
+    """The JSON lines of one side of a bench, by case."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         if line.startswith("{"):
             one = json.loads(line)
-            if "case" in one:
+            if "case" in one and one.get("peer", peer) == peer:
                 found[one["case"]] = one
     return found
 
@@ -35,7 +35,8 @@ def ratio(other, ours):
 
 
 def table(out):
-    ours, torch, tuned = (lines(out / f"{name}.txt") for name in ("bench", "torch", "autotune"))
+    ours, tuned = (lines(out / f"{name}.txt") for name in ("bench", "autotune"))
+    torch = lines(out / "bench.txt", "torch")
     rows = ["| | |", "|---|---|"]
     machine = (out / "machine.txt").read_text().splitlines() if (out / "machine.txt").exists() else []
     device = next((one["device"] for one in ours.values() if one.get("device")), "wgpu:0")

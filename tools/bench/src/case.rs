@@ -26,12 +26,27 @@ pub(crate) const BUSY_SUFFIX: &str = "_busy";
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) work: Work,
+    pub(crate) cost: Cost,
+    /// Why a device cannot run it, if it cannot.
+    misfit: fn(&Device) -> Option<&'static str>,
     /// Whether another process keeps a core busy meanwhile.
     pub(crate) beside_busy: bool,
 }
 
+/// The work of a call, by which its rate is known, and how many calls are timed.
+#[derive(Clone)]
+pub(crate) struct Cost {
+    /// Multiplications and additions: the limit is the processor's peak.
+    pub(crate) flop: Option<f64>,
+    /// Bytes that must be read and written at least: the limit is the memory.
+    pub(crate) bytes: Option<f64>,
+    /// Operations, for the time of each.
+    pub(crate) ops: Option<f64>,
+    pub(crate) reps: RangeInclusive<usize>,
+}
+
 pub(crate) enum Work {
-    Timed(Timed),
+    Timed(Make),
     /// Work that is not a call repeated: gives its own line.
     Alone(fn(&Bench, &str) -> Result<Line>),
     /// One of [`Machine::CASES`], by its place there.
@@ -46,7 +61,7 @@ pub(crate) const NO_MODELS: &str = "--models is missing";
 /// Work that measures both sides itself.
 pub(crate) trait Compared {
     /// Both lines of a case; a wrong result is reported in Taper's line.
-    fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>);
+    fn run(&self, bench: &Bench, case: &Case, peer: Option<&mut Peer>) -> (Line, Option<Line>);
 
     /// The call that is timed, with files from the folder `models`, if it needs any.
     fn call(&self, models: Option<&Path>, device: &Device) -> Result<Call>;
@@ -105,18 +120,8 @@ pub(crate) type Call = Box<dyn FnMut() -> taper::Result<Vec<Tensor>>>;
 /// Compares the last timed call's results with a reference; may call it once more, if the reference needs
 /// the state before the call.
 pub(crate) type Check = Box<dyn FnOnce(&[Tensor], &mut Call) -> Result<()>>;
-type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
-
-pub(crate) struct Timed {
-    make: Make,
-    /// Why a device cannot run it, if it cannot.
-    misfit: fn(&Device) -> Option<&'static str>,
-    flop: Option<f64>,
-    bytes: Option<f64>,
-    ops: Option<f64>,
-    min_reps: usize,
-    max_reps: usize,
-}
+/// Builds the inputs and returns the call to time and the check of its results.
+pub(crate) type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
 
 impl Case {
     /// A case whose `make` builds the inputs and returns the call to time and the check of its results.
@@ -124,24 +129,20 @@ impl Case {
         name: impl Into<String>,
         make: impl Fn(&Inputs) -> Result<(Call, Check)> + 'static,
     ) -> Case {
-        let timed = Timed {
-            make: Box::new(make),
-            misfit: |_| None,
-            flop: None,
-            bytes: None,
-            ops: None,
-            min_reps: 10,
-            max_reps: 2000,
-        };
-        Case::of(name, Work::Timed(timed))
+        Case::of(name, Work::Timed(Box::new(make)))
     }
 
     pub(crate) fn alone(name: &str, run: fn(&Bench, &str) -> Result<Line>) -> Case {
         Case::of(name, Work::Alone(run))
     }
 
+    pub(crate) fn compared(name: impl Into<String>, work: impl Compared + 'static) -> Case {
+        Case::of(name, Work::Compared(Box::new(work)))
+    }
+
     pub(crate) fn of(name: impl Into<String>, work: Work) -> Case {
-        Case { name: name.into(), work, beside_busy: false }
+        let cost = Cost { flop: None, bytes: None, ops: None, reps: 10..=2000 };
+        Case { name: name.into(), work, cost, misfit: |_| None, beside_busy: false }
     }
 
     /// The same work while another process keeps a core busy.
@@ -151,40 +152,39 @@ impl Case {
         self
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Timed)) -> Case {
-        if let Work::Timed(timed) = &mut self.work {
-            change(timed);
-        }
+    /// The multiplications and additions of a call.
+    pub(crate) fn flop(mut self, flop: usize) -> Case {
+        self.cost.flop = Some(flop as f64);
         self
     }
 
-    /// The multiplications and additions of a call: its limit is the processor's peak.
-    pub(crate) fn flop(self, flop: usize) -> Case {
-        self.with(|timed| timed.flop = Some(flop as f64))
+    /// The f32 elements that a call must read and write at least.
+    pub(crate) fn elements(mut self, elements: usize) -> Case {
+        self.cost.bytes = Some(elements as f64 * 4.0);
+        self
     }
 
-    /// The f32 elements that a call must read and write at least: its limit is the memory.
-    pub(crate) fn elements(self, elements: usize) -> Case {
-        self.with(|timed| timed.bytes = Some(elements as f64 * 4.0))
+    /// The operations of a call.
+    pub(crate) fn ops(mut self, ops: usize) -> Case {
+        self.cost.ops = Some(ops as f64);
+        self
     }
 
-    /// The operations of a call, for the time of each.
-    pub(crate) fn ops(self, ops: usize) -> Case {
-        self.with(|timed| timed.ops = Some(ops as f64))
+    /// Reported as absent on a device that `misfit` gives a reason for.
+    pub(crate) fn unless(mut self, misfit: fn(&Device) -> Option<&'static str>) -> Case {
+        self.misfit = misfit;
+        self
     }
 
-    /// Told as absent on a device that `misfit` gives a reason for.
-    pub(crate) fn unless(self, misfit: fn(&Device) -> Option<&'static str>) -> Case {
-        self.with(|timed| timed.misfit = misfit)
+    /// How many calls are timed: at least ten, if nothing else is said.
+    pub(crate) fn reps(mut self, reps: RangeInclusive<usize>) -> Case {
+        self.cost.reps = reps;
+        self
     }
 
-    /// Fewer calls than ten, of work that takes seconds.
-    pub(crate) fn min_reps(self, reps: usize) -> Case {
-        self.with(|timed| timed.min_reps = reps)
-    }
-
-    pub(crate) fn max_reps(self, reps: usize) -> Case {
-        self.with(|timed| timed.max_reps = reps)
+    /// The line of a case that this device cannot run.
+    pub(crate) fn absent(&self, device: &Device) -> Option<Line> {
+        (self.misfit)(device).map(|why| Line::absent("taper", &self.name, why))
     }
 }
 
@@ -193,14 +193,12 @@ impl Case {
     pub(crate) fn profile(&self, device: &Device, models: Option<&Path>) -> Result<()> {
         const CALLS: usize = 10;
         println!("{}, {CALLS} calls", self.name);
+        if let Some(why) = (self.misfit)(device) {
+            println!("{why}\n");
+            return Ok(());
+        }
         let mut call = match &self.work {
-            Work::Timed(timed) => match (timed.misfit)(device) {
-                Some(why) => {
-                    println!("{why}\n");
-                    return Ok(());
-                }
-                None => (timed.make)(&Inputs::new(device))?.0,
-            },
+            Work::Timed(make) => make(&Inputs::new(device))?.0,
             Work::Compared(work) => work.call(models, device)?,
             Work::Machine(_) | Work::Alone(_) => {
                 println!("no calls that are repeated: not profiled\n");
@@ -218,16 +216,15 @@ impl Case {
 
 impl Case {
     /// The call that is counted, and the bytes that it must read and write at least, where that is known.
-    pub(crate) fn counted(&self, inputs: &Inputs) -> Result<(Call, Option<u64>)> {
-        match &self.work {
-            Work::Timed(timed) => {
-                let (call, _) = (timed.make)(inputs)?;
-                Ok((call, timed.bytes.map(|bytes| bytes as u64)))
+    pub(crate) fn counted(&self, device: &Device) -> Result<(Call, Option<u64>)> {
+        let call = match &self.work {
+            Work::Timed(make) => make(&Inputs::new(device))?.0,
+            Work::Compared(work) => work.call(None, device)?,
+            Work::Alone(_) | Work::Machine(_) => {
+                return Err("only calls that are repeated are counted".into());
             }
-            Work::Alone(_) | Work::Machine(_) | Work::Compared(_) => {
-                Err("only calls that are repeated are counted".into())
-            }
-        }
+        };
+        Ok((call, self.cost.bytes.map(|bytes| bytes as u64)))
     }
 }
 
@@ -253,14 +250,12 @@ impl Bench {
 
     /// Runs a case. A wrong result is reported in its line.
     pub(crate) fn run(&self, case: &Case) -> Line {
-        let line = match &case.work {
-            Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
-            Work::Compared(work) => return work.run(self, &case.name, None).0,
-            Work::Alone(run) => run(self, &case.name),
-            Work::Timed(timed) => match (timed.misfit)(&self.device) {
-                Some(why) => Ok(Line::absent("taper", &case.name, why)),
-                None => timed.run(self, &case.name),
-            },
+        let line = match (&case.work, case.absent(&self.device)) {
+            (_, Some(line)) => Ok(line),
+            (Work::Machine(i), None) => Ok(self.machine.lines[*i].clone()),
+            (Work::Compared(work), None) => return work.run(self, case, None).0,
+            (Work::Alone(run), None) => run(self, &case.name),
+            (Work::Timed(make), None) => self.timed(case, make),
         };
         let mut line = line.unwrap_or_else(|error| Line {
             peer: "taper".into(),
@@ -272,6 +267,37 @@ impl Bench {
         line.threads = Some(self.threads);
         // Free the memory that the case left in the cache, so that it does not affect the next one.
         self.device.empty_cache();
+        line
+    }
+
+    fn timed(&self, case: &Case, make: &Make) -> Result<Line> {
+        let (mut call, check) = make(&Inputs::new(&self.device))?;
+        let (times, last) = time(&self.device, &mut call, case.cost.reps.clone(), self.budget)?;
+        let mut line = self.line(case, &times);
+        if let Err(error) = check(&last, &mut call) {
+            line.wrong = Some(error.to_string());
+        }
+        Ok(line)
+    }
+
+    /// The line of a case with these times.
+    pub(crate) fn line(&self, case: &Case, times: &Times) -> Line {
+        let Cost { flop, bytes, ops, .. } = &case.cost;
+        let seconds = times.median() / 1e3;
+        let mut line = Line::timed("taper", &case.name, times);
+        // The limits are those of the host's processor and memory.
+        let here = self.device.name() == "cpu";
+        if let Some(flop) = flop {
+            let gflops = flop / seconds / 1e9;
+            line.gflops = Some(round(gflops, 1));
+            line.limit_share = here.then(|| round(gflops / self.machine.peak_gflops, 3));
+        }
+        if let Some(bytes) = bytes {
+            let gb_per_s = bytes / seconds / 1e9;
+            line.gb_per_s = Some(round(gb_per_s, 2));
+            line.limit_share = here.then(|| round(gb_per_s / self.machine.copy_gb_per_s, 3));
+        }
+        line.ns_per_op = ops.map(|ops| round(seconds * 1e9 / ops, 1));
         line
     }
 }
@@ -317,35 +343,4 @@ pub(crate) fn time(
         return Err("a result was not evaluated within the clock".into());
     }
     Ok((Times::of(times), last))
-}
-
-impl Timed {
-    fn run(&self, bench: &Bench, name: &str) -> Result<Line> {
-        let (mut call, check) = (self.make)(&Inputs::new(&bench.device))?;
-        let (times, last) = time(&bench.device, &mut call, self.min_reps..=self.max_reps, bench.budget)?;
-        let mut line = self.line(name, &times, bench);
-        if let Err(error) = check(&last, &mut call) {
-            line.wrong = Some(error.to_string());
-        }
-        Ok(line)
-    }
-
-    fn line(&self, name: &str, times: &Times, bench: &Bench) -> Line {
-        let seconds = times.median() / 1e3;
-        let mut line = Line::timed("taper", name, times);
-        // The limits are those of the host's processor and memory.
-        let here = bench.device.name() == "cpu";
-        if let Some(flop) = self.flop {
-            let gflops = flop / seconds / 1e9;
-            line.gflops = Some(round(gflops, 1));
-            line.limit_share = here.then(|| round(gflops / bench.machine.peak_gflops, 3));
-        }
-        if let Some(bytes) = self.bytes {
-            let gb_per_s = bytes / seconds / 1e9;
-            line.gb_per_s = Some(round(gb_per_s, 2));
-            line.limit_share = here.then(|| round(gb_per_s / bench.machine.copy_gb_per_s, 3));
-        }
-        line.ns_per_op = self.ops.map(|ops| round(seconds * 1e9 / ops, 1));
-        line
-    }
 }

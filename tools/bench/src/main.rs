@@ -4,6 +4,7 @@
 //! |---|---|
 //! | the cases and their checks | `cases`, a file for each kind of work |
 //! | the timing | `case` |
+//! | expressions of inputs, in Rust and in PyTorch's Python | `expression`; `cases/rows` has them |
 //! | the table of operations, a case for each | `operations` |
 //! | ONNX files | `onnx` |
 //! | known models | `models` |
@@ -21,6 +22,7 @@ mod cases;
 mod chart;
 mod check;
 mod count;
+mod expression;
 mod fma;
 mod line;
 mod machine;
@@ -30,7 +32,6 @@ mod networks;
 mod onnx;
 mod operations;
 mod peer;
-mod reference;
 mod report;
 mod table;
 mod twin;
@@ -165,8 +166,10 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
         std::thread::sleep(SETTLE);
     }
     Ok(match (&case.work, peer) {
-        (Work::Compared(work), peer) if peer.as_ref().is_none_or(|peer| !peer.is_taper) => {
-            work.run(bench, &case.name, peer)
+        (Work::Compared(work), peer)
+            if case.absent(&bench.device).is_none() && peer.as_ref().is_none_or(|peer| !peer.by_name) =>
+        {
+            work.run(bench, case, peer)
         }
         (_, Some(peer)) => {
             let ours = bench.run(case);

@@ -24,7 +24,7 @@ use taper::{
 
 use crate::{
     Result, SETTLE,
-    case::{Bench, Call, Compared, NO_MODELS, time},
+    case::{Bench, Call, Case, Compared, NO_MODELS, time},
     line::{Line, Times},
     onnx::difference,
     peer::Peer,
@@ -210,7 +210,8 @@ impl Compared for Kind {
         })
     }
 
-    fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
+    fn run(&self, bench: &Bench, case: &Case, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
+        let name = &*case.name;
         bench.with_models(name, |models| self.timed(models, bench, name, peer))
     }
 }

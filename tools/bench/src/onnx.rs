@@ -14,7 +14,7 @@ use taper::{Device, Tensor, eval_all, no_grad, onnx::Model};
 
 use crate::{
     Result, SETTLE,
-    case::{Bench, Call, Compared, NO_MODELS, time},
+    case::{Bench, Call, Case, Compared, NO_MODELS, time},
     line::{Line, Times},
     peer::Peer,
 };
@@ -323,7 +323,8 @@ impl Compared for Network {
         Ok(Box::new(move || answer(&net, &inputs)))
     }
 
-    fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
+    fn run(&self, bench: &Bench, case: &Case, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
+        let name = &*case.name;
         let run = if self.loads { Network::load_both } else { Network::run_both };
         bench.with_models(name, |models| run(self, models, bench, name, peer))
     }

@@ -19,8 +19,8 @@ const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_bur
 /// The running process.
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// Whether it is this program, which knows every case by its name.
-    pub(crate) is_taper: bool,
+    /// Whether it knows cases by their names alone, and no descriptions of them.
+    pub(crate) by_name: bool,
     pub(crate) version: String,
     /// The library's name of the device that it runs on.
     pub(crate) device: String,
@@ -64,8 +64,10 @@ impl Peer {
     pub(crate) fn burn(threads: usize, budget: f64) -> Result<Peer> {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(["run", "--release", "--locked", "--manifest-path", BURN, "--"]);
-        Peer::start("burn", command, threads, "gpu", budget)
-            .map_err(|error| format!("--vs-burn: {error}").into())
+        let mut peer = Peer::start("burn", command, threads, "gpu", budget)
+            .map_err(|error| format!("--vs-burn: {error}"))?;
+        peer.by_name = true;
+        Ok(peer)
     }
 
     /// Starts this program again without a special form of the CPU's kernels.
@@ -77,7 +79,7 @@ impl Peer {
         }
         let mut peer = Peer::start(&format!("without {form}"), command, threads, "cpu", budget)
             .map_err(|error| format!("--without {form}: {error}"))?;
-        peer.is_taper = true;
+        peer.by_name = true;
         Ok(peer)
     }
 
@@ -94,7 +96,7 @@ impl Peer {
         };
         let mut peer = Peer {
             name: name.into(),
-            is_taper: false,
+            by_name: false,
             version: String::new(),
             device: String::new(),
             child,

@@ -16,8 +16,9 @@ use crate::{
     args::cores,
     case::Bench,
     chart,
+    expression::{SHAPES, TORCH},
     line::Line,
-    operations::{PREFIX, SHAPES, TORCH, left_out},
+    operations::{PREFIX, left_out},
     peer::Peer,
     table::{Cells, ratios},
 };

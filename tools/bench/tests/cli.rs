@@ -299,7 +299,8 @@ fn a_report_beside_torch() {
     let python = script(
         dir.path(),
         r#"echo noise; echo "{\"version\": \"0.0\", \"device\": \"cpu\"}"
-           while read name; do
+           while read question; do
+               name=$(echo "$question" | sed 's/.*"case":"\([^"]*\)".*/\1/')
                echo "{\"peer\": \"torch\", \"case\": \"$name\", \"median_ms\": 1000.0, \"min_ms\": 999.0}"
            done"#,
     );

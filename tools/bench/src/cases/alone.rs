@@ -14,7 +14,7 @@ use taper::{
     prelude::TensorGrad,
 };
 
-use super::training::simplenet;
+use super::networks::simplenet;
 use crate::{
     Result,
     case::{Bench, Case, Inputs},

@@ -4,10 +4,10 @@
 use std::{cell::RefCell, rc::Rc};
 
 use taper::{
-    DType, Device, Generator, Stateful, Tensor, autocast,
+    DType, Device, Generator, Tensor, autocast,
     autograd::grad,
     compile,
-    nn::{DataParallel, Layer, Module, cross_entropy},
+    nn::{DataParallel, Gelu, Layer, Linear, Module, Relu, Sequential, cross_entropy},
     optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig},
     prelude::{TensorGrad, no_grad},
 };
@@ -57,6 +57,55 @@ const ADAMW: Rule = Rule::Adam { lr: 1e-3, decay: 1e-2 };
 const HALF_LOSS: f64 = 1e-2;
 const HALF_GRADIENTS: f64 = 0.2;
 
+/// Linear layers of these widths with an activation between them.
+fn mlp<A: Layer + Clone + 'static>(
+    widths: &[usize],
+    activation: &A,
+    rng: &Generator,
+) -> taper::Result<Network> {
+    let mut net = Sequential::new();
+    for (i, w) in widths.windows(2).enumerate() {
+        if i > 0 {
+            net.push(activation.clone());
+        }
+        net.push(Linear::new(w[0], w[1], rng)?);
+    }
+    Ok(Box::new(net))
+}
+
+/// The multiplications and additions of a step of [`mlp`]; the first layer's input needs no gradient.
+fn mlp_flop(batch: usize, widths: &[usize]) -> usize {
+    let forward: usize = widths.windows(2).map(|w| 2 * batch * w[0] * w[1]).sum();
+    3 * forward - 2 * batch * widths[0] * widths[1]
+}
+
+const SIMPLENET_WIDTHS: [usize; 3] = [784, 128, 10];
+const SIMPLENET: Training = Training {
+    build: |rng| mlp(&SIMPLENET_WIDTHS, &Relu, rng),
+    batch: |inputs| Ok((inputs.rand([64, 784])?, inputs.indices(10, 64)?)),
+    optimizer: |parameters| Box::new(Sgd::new(parameters, SgdConfig { lr: 0.01, ..Default::default() })),
+    rule: Rule::Sgd { lr: 0.01, momentum: 0.0, decay: 0.0 },
+    tokens: None,
+    drops: false,
+    half: None,
+    is_compiled: false,
+};
+
+/// A step of the network of `simplenet_step_64`, for the cases that start with it.
+pub(super) fn simplenet(inputs: &Inputs) -> Result<Call> {
+    let (x, y) = (SIMPLENET.batch)(inputs)?;
+    Ok(SIMPLENET.start(&x, &y, inputs)?.call)
+}
+
+pub(super) fn listed() -> Vec<Case> {
+    let large =
+        Training { batch: |inputs| Ok((inputs.rand([1024, 784])?, inputs.indices(10, 1024)?)), ..SIMPLENET };
+    vec![
+        SIMPLENET.case("simplenet_step_64").flop(mlp_flop(64, &SIMPLENET_WIDTHS)),
+        large.case("simplenet_step_1024").flop(mlp_flop(1024, &SIMPLENET_WIDTHS)),
+    ]
+}
+
 pub(super) fn more() -> Vec<Case> {
     let mnist = Training {
         build: |rng| Ok(Box::new(MnistNet::new(rng)?)),
@@ -98,7 +147,14 @@ pub(super) fn more() -> Vec<Case> {
         half: None,
         is_compiled: false,
     };
+    let gelu = Training {
+        build: |rng| mlp(&[512; 4], &Gelu::default(), rng),
+        batch: |inputs| Ok((inputs.rand([256, 512])?, inputs.indices(512, 256)?)),
+        ..SIMPLENET
+    };
     vec![
+        gelu.case("more_mlp_step_gelu_256x512").flop(mlp_flop(256, &[512; 4])),
+        sgd_momentum(),
         mnist.case("mnist_cnn_step_64"),
         resnet.case("resnet20_step_32"),
         gpt.case("gpt_step_8x128"),
@@ -260,7 +316,7 @@ impl Rule {
         let pairs = || p.iter().zip(g).map(|(p, g)| (f64::from(*p), f64::from(*g))).enumerate();
         Ok(match self {
             Rule::Sgd { lr, momentum, decay } => {
-                let b = kept("momentum_buffer")?;
+                let b = if momentum == 0.0 { vec![0.0; p.len()] } else { kept("momentum_buffer")? };
                 pairs().map(|(j, (p, g))| p - lr * (momentum * f64::from(b[j]) + g + decay * p)).collect()
             }
             Rule::Adam { lr, decay } => {
@@ -318,18 +374,22 @@ fn data_parallel(name: &str, training: Training, devices: usize) -> Case {
     })
 }
 
-/// The optimizer alone: ten parameters of half a million numbers, with fixed gradients.
-fn adamw() -> Case {
-    const COUNT: usize = 10;
-    const SHAPE: [usize; 2] = [500, 1000];
-    Case::new("adamw_step_5M", |inputs| {
+/// The optimizer alone, with fixed gradients: `tensors` is how many of the numbers of a parameter's size it
+/// reads and writes.
+fn optimizer_alone(
+    name: &str,
+    (count, shape, tensors): (usize, [usize; 2], usize),
+    make: fn(Vec<Tensor>) -> Box<dyn Optimizer>,
+    rule: Rule,
+) -> Case {
+    Case::new(name, move |inputs| {
         let mut parameters = Vec::new();
-        for _ in 0..COUNT {
-            let parameter = inputs.centred(SHAPE)?.requires_grad();
-            parameter.set_grad(Some(inputs.rand(SHAPE)?));
+        for _ in 0..count {
+            let parameter = inputs.centred(shape)?.requires_grad();
+            parameter.set_grad(Some(inputs.rand(shape)?));
             parameters.push(parameter);
         }
-        let optimizer = Rc::new(RefCell::new(AdamW::new(parameters.clone(), AdamWConfig::default())));
+        let optimizer = Rc::new(RefCell::new(make(parameters.clone())));
         let (stepping, updated) = (optimizer.clone(), parameters.clone());
         let call = move || {
             stepping.borrow_mut().step()?;
@@ -340,14 +400,29 @@ fn adamw() -> Case {
             let before = parameters.iter().map(host).collect::<Result<Vec<_>>>()?;
             for (i, got) in again()?.iter().enumerate() {
                 let gradient = host(&parameters[i].grad().ok_or("no gradient")?)?;
-                let want = ADAMW.moved(&before[i], &gradient, &state, i)?;
+                let want = rule.moved(&before[i], &gradient, &state, i)?;
                 all(&format!("parameter {i}"), &host(got)?, &want, part(&got.device(), 1e-6))?;
             }
             Ok(())
         })
     })
-    // Parameter, gradient and two means are read, all but the gradient written.
-    .elements(7 * COUNT * SHAPE[0] * SHAPE[1])
+    .elements(tensors * count * shape[0] * shape[1])
+}
+
+/// Parameter, gradient and two means are read, all but the gradient written.
+fn adamw() -> Case {
+    let make =
+        |parameters| -> Box<dyn Optimizer> { Box::new(AdamW::new(parameters, AdamWConfig::default())) };
+    optimizer_alone("adamw_step_5M", (10, [500, 1000], 7), make, ADAMW)
+}
+
+/// Parameter, gradient and momentum are read, the first and the last written.
+fn sgd_momentum() -> Case {
+    let make = |parameters| -> Box<dyn Optimizer> {
+        Box::new(Sgd::new(parameters, SgdConfig { lr: 1e-3, momentum: 0.9, ..Default::default() }))
+    };
+    let rule = Rule::Sgd { lr: 1e-3, momentum: 0.9, decay: 0.0 };
+    optimizer_alone("more_sgd_momentum_20x256x256", (20, [256, 256], 5), make, rule)
 }
 
 /// Sixty-four tokens after a prompt of as many, the likeliest each time.

@@ -58,7 +58,7 @@ fn small_adds(name: &str, grad: bool) -> Case {
         })
     })
     .ops(ADDITIONS)
-    .max_reps(50)
+    .reps(10..=50)
 }
 
 /// All sums of a hundred small arrays with a hundred others: built first, then computed together.
@@ -95,7 +95,7 @@ fn batch() -> Case {
         })
     })
     .ops(ADDITIONS)
-    .max_reps(50)
+    .reps(10..=50)
 }
 
 /// Five hundred times `r = r * 1.0001 + 0.1`.
@@ -125,7 +125,7 @@ fn chain_forward() -> Case {
         })
     })
     .ops(1000)
-    .max_reps(200)
+    .reps(10..=200)
 }
 
 /// The gradient adds up from call to call, as in PyTorch's script.
@@ -147,7 +147,7 @@ fn chain_backward() -> Case {
         })
     })
     .ops(1000)
-    .max_reps(200)
+    .reps(10..=200)
 }
 
 /// The steps of [`steps`].
@@ -234,6 +234,5 @@ fn steps(name: &str, kind: Steps) -> Case {
         })
     })
     .ops(STEPS)
-    .min_reps(3)
-    .max_reps(10)
+    .reps(3..=10)
 }

@@ -15,7 +15,7 @@ use self::table::Row;
 use crate::{
     Result,
     args::Args,
-    case::{Call, Case, Inputs, time},
+    case::{Call, Case, time},
 };
 
 /// Calls before the counted one: pipelines, buffers and bind groups are made in these.
@@ -113,7 +113,7 @@ fn device(name: &str) -> Result<Device> {
 /// A line with the median time of the host for a call of a case, until the device has finished, which has
 /// nothing to do.
 fn host_time(case: &Case, device: &Device, budget: Duration) -> Result<String> {
-    let (mut call, _) = case.counted(&Inputs::new(device))?;
+    let (mut call, _) = case.counted(device)?;
     let median = time(device, &mut call, 10..=100_000, budget)?.0.median() * 1e3;
     let dispatches = count(case, device)?.counts.dispatches;
     Ok(format!("{}\t{median:.0}\t{dispatches}\t{:.2}", case.name, median / dispatches.max(1) as f64))
@@ -121,7 +121,7 @@ fn host_time(case: &Case, device: &Device, budget: Duration) -> Result<String> {
 
 /// A case's call after those that warm up, the results of the last one, and the least bytes of a call.
 fn warmed_up(case: &Case, device: &Device) -> Result<(Call, Vec<Tensor>, Option<u64>)> {
-    let (mut call, least_bytes) = case.counted(&Inputs::new(device))?;
+    let (mut call, least_bytes) = case.counted(device)?;
     let mut last = Vec::new();
     for _ in 0..WARM_UP {
         once(&mut call, &mut last)?;

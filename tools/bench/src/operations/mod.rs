@@ -5,10 +5,8 @@
 //! |---|---|
 //! | which rows, how large, and why others are left out | `sizes` |
 //! | rows of this program alone: tensors made of nothing, random ones | `made` |
-//! | one run: inputs, clock, PyTorch, comparison | `run` |
 
 mod made;
-mod run;
 mod sizes;
 
 use std::{collections::BTreeMap, rc::Rc};
@@ -20,40 +18,17 @@ use taper_operations::{
     rows,
 };
 
-pub(crate) use run::{Operation, SHAPES, TORCH};
 use sizes::{Draw, SIZES, Size};
 
-use crate::case::{Case, Work};
+use crate::{
+    case::Case,
+    expression::{Check, Expression, Fill, Large},
+};
 
 /// Prefix of the names of these cases; only a filter that begins with `ops` selects them.
 pub(crate) const PREFIX: &str = "ops_";
 /// Number of elements of an elementwise operation.
 const POINTWISE: usize = 10_000_000;
-
-/// An input at full size.
-struct Large {
-    shape: Vec<usize>,
-    values: Fill,
-}
-
-/// The values of an input.
-#[derive(Clone)]
-enum Fill {
-    /// Uniform numbers between two bounds.
-    Between(f64, f64),
-    /// Whole numbers below a bound.
-    Whole(usize),
-    /// Indices below a bound.
-    Index(usize),
-    /// Indices below a bound, none of them twice.
-    Distinct(usize),
-    /// Rows of uniform numbers on [0, 1) that ascend.
-    Sorted,
-    /// True and false.
-    Mask,
-    /// These numbers, over and over.
-    Cycle(Vec<f64>),
-}
 
 /// A case for each row that is measured.
 pub(crate) fn listed() -> Vec<Case> {
@@ -83,14 +58,15 @@ fn plan() -> (Vec<Case>, BTreeMap<&'static str, Vec<&'static str>>) {
     }
     for (row, random) in made::rows() {
         let (name, inputs) = (row.name, row.inputs.iter().map(|input| full(&row, input)).collect());
-        cases.extend(named(name, vec![Operation { dtype: dtype(&row), row: Rc::new(row), inputs, random }]));
+        let check = if random { Check::Nothing } else { Check::Peer(usize::MAX) };
+        cases.extend(named(name, vec![expression(row, inputs, check)]));
     }
     (cases, left)
 }
 
 /// The rows of one name that are measured, or why none is: those that sizes are given for, else the first
 /// that all sizes suit.
-fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
+fn measured(rows: Vec<Row>) -> Result<Vec<Expression>, &'static str> {
     let name = rows[0].name;
     if let Some((reason, _)) = sizes::LEFT_OUT.iter().find(|(_, names)| names.contains(&name)) {
         return Err(reason);
@@ -101,10 +77,11 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
     }
     let given = |row: &Row| SIZES.iter().find(|(of, torch, _)| (*of, *torch) == (row.name, row.torch));
     let any_given = rows.iter().any(|row| given(row).is_some());
-    let mut chosen: Vec<Operation> = Vec::new();
+    let compared = if sizes::FIRST_ALONE.contains(&name) { 1 } else { usize::MAX };
+    let mut chosen: Vec<Expression> = Vec::new();
     for row in rows {
         // The same expression with other numbers is the same operation.
-        if chosen.iter().any(|other| other.row.torch == row.torch) {
+        if chosen.iter().any(|other| other.torch == row.torch) {
             continue;
         }
         let inputs = match given(&row) {
@@ -117,7 +94,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
             None => scaled(&row),
         };
         if let Some(inputs) = inputs {
-            chosen.push(Operation { dtype: dtype(&row), row: Rc::new(row), inputs, random: false });
+            chosen.push(expression(row, inputs, Check::Peer(compared)));
         }
     }
     match chosen.is_empty() {
@@ -134,12 +111,27 @@ fn case_name(name: &str) -> String {
 }
 
 /// Cases of one name.
-fn named(name: &str, operations: Vec<Operation>) -> impl Iterator<Item = Case> {
+fn named(name: &str, expressions: Vec<Expression>) -> impl Iterator<Item = Case> {
     let name = case_name(name);
-    operations.into_iter().enumerate().map(move |(k, operation)| {
+    expressions.into_iter().enumerate().map(move |(k, expression)| {
         let name = if k == 0 { name.clone() } else { format!("{name}_{}", k + 1) };
-        Case::of(name, Work::Compared(Box::new(operation)))
+        Case::compared(name, expression).reps(3..=2000)
     })
+}
+
+/// A row at full size.
+fn expression(row: Row, inputs: Vec<Large>, check: Check) -> Expression {
+    Expression {
+        torch: row.torch.into(),
+        inputs,
+        dtype: dtype(&row),
+        gradients: false,
+        compiled: false,
+        check,
+        loose: row.loose,
+        pointwise: row.pointwise,
+        run: Rc::new(move |given| row.run(given)),
+    }
 }
 
 /// The dtype that a row is measured in.
