@@ -55,6 +55,9 @@ const KNOWN_FORMATS: [&str; 10] =
 
 /// The keywords of a schema whose values are values of the text, and no schemas.
 const VALUE_KEYWORDS: [&str; 4] = ["const", "enum", "default", "examples"];
+/// The keywords of a schema whose values have schemas by names of their own.
+const NAMED_SCHEMAS: [&str; 5] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
 /// The language that a text must belong to.
 ///
@@ -119,8 +122,15 @@ fn remove_unknown_formats(schema: &mut Json) {
             if format.is_some_and(|format| !KNOWN_FORMATS.contains(&format)) {
                 fields.remove("format");
             }
-            let schemas = fields.iter_mut().filter(|(name, _)| !VALUE_KEYWORDS.contains(&name.as_str()));
-            schemas.for_each(|(_, schema)| remove_unknown_formats(schema));
+            for (keyword, value) in fields {
+                match value {
+                    _ if VALUE_KEYWORDS.contains(&keyword.as_str()) => {}
+                    Json::Object(schemas) if NAMED_SCHEMAS.contains(&keyword.as_str()) => {
+                        schemas.values_mut().for_each(remove_unknown_formats);
+                    }
+                    schema => remove_unknown_formats(schema),
+                }
+            }
         }
         Json::Array(schemas) => schemas.iter_mut().for_each(remove_unknown_formats),
         Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}

@@ -113,6 +113,12 @@ const CASES: &[Case] = &[
             Some(format.as_str()?.chars().count() <= 3 && one.as_u64()? <= 9)
         },
     ),
+    // A field with the name of a keyword whose values are no schemas.
+    (
+        r#"{"type": "object", "additionalProperties": false, "required": ["default"], "properties": {
+            "default": {"type": "string", "format": "path", "maxLength": 3}}}"#,
+        |value| Some(fields(value, ["default"])?[0].as_str()?.chars().count() <= 3),
+    ),
 ];
 
 #[test]
