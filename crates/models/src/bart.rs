@@ -200,7 +200,12 @@ impl Bart {
     /// Another `model_type`, heads that do not divide the features, or parameters that are missing, have
     /// another shape, or are left over.
     #[track_caller]
-    pub fn new(config: &BartConfig, source: &WeightSource) -> Result<Bart> {
+    pub fn new(config: &BartConfig, weights: impl Into<WeightSource>) -> Result<Bart> {
+        Bart::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &BartConfig, source: &WeightSource) -> Result<Bart> {
         let layer = config.layer(config.decoder_attention_heads, config.decoder_ffn_dim)?;
         let parts = DecoderParts {
             layers: config.decoder_layers,
@@ -237,7 +242,7 @@ impl Bart {
     /// A `File` error if one cannot be read, and those of [`Bart::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Bart> {
-        Bart::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        Bart::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The encoder's states `[N, L, features]` for tokens `[N, L]` and their mask `[N, L]`.
