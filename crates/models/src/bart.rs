@@ -169,14 +169,14 @@ struct Model {
 /// BART or mBART with its output layer: texts to texts, such as summaries and translations.
 ///
 /// ```
-/// use models::{Bart, BartConfig, WeightSource, generate::{BeamConfig, beam_search}};
+/// use models::{Bart, BartConfig, generate::{BeamConfig, beam_search}};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let config = BartConfig { vocab_size: 50, d_model: 16, encoder_layers: 1, decoder_layers: 1,
 ///     encoder_attention_heads: 2, decoder_attention_heads: 2, encoder_ffn_dim: 32, decoder_ffn_dim: 32,
 ///     max_position_embeddings: 20, ..Default::default() };
 /// let device = backend_cpu::cpu();
-/// let model = Bart::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+/// let model = Bart::new(&config, &Generator::seed(0, &device))?;
 /// let encoded = model.encode(&Tensor::new([[0i32, 7, 9, 2]], &device)?, None)?;
 /// let decoder = model.decoder(&encoded, None)?;
 /// let settings = BeamConfig { num_beams: 3, max_new_tokens: 5, stop_tokens: vec![2], ..Default::default() };

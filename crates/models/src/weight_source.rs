@@ -364,7 +364,7 @@ impl WeightSource {
     pub fn layer_norm(&self, name: &str, features: usize, eps: f64, bias: bool) -> Result<LayerNorm> {
         let at = self.at(name);
         let config = LayerNormConfig { eps, bias, ..Default::default() };
-        let mut norm = LayerNorm::with_config([features], config, &self.inner.device)?;
+        let mut norm = skip_init(|| LayerNorm::with_config([features], config, &self.inner.device))?;
         norm.weight = Some(at.parameter("weight", &[features], Initial::Ones)?);
         if bias {
             norm.bias = Some(at.parameter("bias", &[features], Initial::Zeros)?);
@@ -378,7 +378,7 @@ impl WeightSource {
     /// As [`WeightSource::parameter`].
     #[track_caller]
     pub fn rms_norm(&self, name: &str, features: usize, eps: f64) -> Result<RmsNorm> {
-        let mut norm = RmsNorm::with_config([features], Some(eps), true, &self.inner.device)?;
+        let mut norm = skip_init(|| RmsNorm::with_config([features], Some(eps), true, &self.inner.device))?;
         norm.weight = Some(self.at(name).parameter("weight", &[features], Initial::Ones)?);
         Ok(norm)
     }

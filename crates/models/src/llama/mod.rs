@@ -282,7 +282,7 @@ struct Decoder {
 /// A decoder of the Llama family with its output layer.
 ///
 /// ```
-/// use models::{LanguageModel, Llama, LlamaConfig, WeightSource};
+/// use models::{LanguageModel, Llama, LlamaConfig};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let config = LlamaConfig {
@@ -295,7 +295,7 @@ struct Decoder {
 ///     ..Default::default()
 /// };
 /// let device = backend_cpu::cpu();
-/// let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+/// let model = Llama::new(&config, &Generator::seed(0, &device))?;
 /// let logits = model.forward(&Tensor::new([[1i32, 2, 3]], &device)?)?;
 /// assert_eq!(logits.dims(), [1, 3, 50]);
 /// # Ok(()) }
