@@ -83,8 +83,7 @@ impl Crepe {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// A convolution without channels; parameters that are missing, have another shape, or are left over; too
-    /// little memory.
+    /// A convolution without channels, parameters that do not match, or too little memory.
     pub fn new(config: &CrepeConfig, weights: impl Into<WeightSource>) -> Result<Crepe> {
         weights.into().network(|rng| Crepe::initial(config, rng))
     }

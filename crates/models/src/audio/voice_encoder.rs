@@ -34,7 +34,7 @@ impl VoiceEncoder {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Parameters that are missing, have another shape, or are left over; too little memory.
+    /// Parameters that do not match, or too little memory.
     pub fn new(weights: impl Into<WeightSource>) -> Result<VoiceEncoder> {
         weights.into().network(VoiceEncoder::initial)
     }

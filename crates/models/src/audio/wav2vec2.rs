@@ -309,8 +309,7 @@ impl Wav2Vec2 {
     ///
     /// # Errors
     /// Counts of 0, lists of convolutions of different lengths, heads or groups that do not divide the width,
-    /// probabilities outside [0, 1]; parameters that are missing, have another shape, or are left over; too
-    /// little memory.
+    /// probabilities outside [0, 1], parameters that do not match, or too little memory.
     pub fn new(config: &Wav2Vec2Config, weights: impl Into<WeightSource>) -> Result<Wav2Vec2> {
         weights.into().network(|rng| Wav2Vec2::initial(config, rng))
     }

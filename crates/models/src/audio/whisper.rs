@@ -192,8 +192,8 @@ impl Whisper {
     /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, heads that do not divide the width, a width that is odd; parameters that are missing,
-    /// have another shape, or are left over; too little memory.
+    /// Counts of 0, heads that do not divide the width, a width that is odd, parameters that do not match, or
+    /// too little memory.
     #[track_caller]
     pub fn new(config: &WhisperConfig, weights: impl Into<WeightSource>) -> Result<Whisper> {
         Whisper::build(config, &weights.into())

@@ -266,8 +266,8 @@ impl DiffusionUNet {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Lists of different lengths, counts of 0, heads or groups that do not divide the channels; parameters
-    /// that are missing, have another shape, or are left over; too little memory.
+    /// Lists of different lengths, counts of 0, heads or groups that do not divide the channels, parameters
+    /// that do not match, or too little memory.
     pub fn new(config: &DiffusionUNetConfig, weights: impl Into<WeightSource>) -> Result<DiffusionUNet> {
         weights.into().network(|rng| DiffusionUNet::initial(config, rng))
     }

@@ -244,8 +244,8 @@ impl AutoencoderKl {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// No levels, counts of 0, groups that do not divide the channels; parameters that are missing, have
-    /// another shape, or are left over; too little memory.
+    /// No levels, counts of 0, groups that do not divide the channels, parameters that do not match, or too
+    /// little memory.
     pub fn new(config: &AutoencoderKlConfig, weights: impl Into<WeightSource>) -> Result<AutoencoderKl> {
         weights.into().network(|rng| AutoencoderKl::initial(config, rng))
     }

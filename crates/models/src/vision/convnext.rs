@@ -96,8 +96,8 @@ impl ConvNeXt {
     /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No stages, lists of different lengths, counts of 0, a probability outside [0, 1]; parameters that are
-    /// missing, have another shape, or are left over; too little memory.
+    /// No stages, lists of different lengths, counts of 0, a probability outside [0, 1], parameters that do
+    /// not match, or too little memory.
     pub fn new(config: &ConvNeXtConfig, weights: impl Into<WeightSource>) -> Result<ConvNeXt> {
         weights.into().network(|rng| ConvNeXt::initial(config, rng))
     }

@@ -136,8 +136,7 @@ impl DenseNet {
     /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No blocks, counts of 0, a dropout outside [0, 1]; parameters that are missing, have another shape, or
-    /// are left over; too little memory.
+    /// No blocks, counts of 0, a dropout outside [0, 1], parameters that do not match, or too little memory.
     pub fn new(config: &DenseNetConfig, weights: impl Into<WeightSource>) -> Result<DenseNet> {
         weights.into().network(|rng| DenseNet::initial(config, rng))
     }

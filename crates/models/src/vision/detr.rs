@@ -314,8 +314,7 @@ impl Detr {
     ///
     /// # Errors
     /// A bad configuration of the backbone, counts of 0, heads that do not divide the width, a width that is
-    /// no multiple of 4; parameters that are missing, have another shape, or are left over; too little
-    /// memory.
+    /// no multiple of 4, parameters that do not match, or too little memory.
     pub fn new(config: &DetrConfig, weights: impl Into<WeightSource>) -> Result<Detr> {
         weights.into().network(|rng| Detr::initial(config, rng))
     }

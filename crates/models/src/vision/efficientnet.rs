@@ -236,8 +236,7 @@ impl EfficientNet {
     ///
     /// # Errors
     /// No stages, counts of 0, stages whose channels do not follow from each other, a stride other than 1 or
-    /// 2, probabilities outside [0, 1]; parameters that are missing, have another shape, or are left over;
-    /// too little memory.
+    /// 2, probabilities outside [0, 1], parameters that do not match, or too little memory.
     pub fn new(config: &EfficientNetConfig, weights: impl Into<WeightSource>) -> Result<EfficientNet> {
         weights.into().network(|rng| EfficientNet::initial(config, rng))
     }

@@ -116,7 +116,7 @@ impl MobileNetV2 {
     ///
     /// # Errors
     /// No stages, counts of 0, a stride other than 1 or 2, a width that is not above 0, a dropout outside [0,
-    /// 1]; parameters that are missing, have another shape, or are left over; too little memory.
+    /// 1], parameters that do not match, or too little memory.
     pub fn new(config: &MobileNetV2Config, weights: impl Into<WeightSource>) -> Result<MobileNetV2> {
         weights.into().network(|rng| MobileNetV2::initial(config, rng))
     }

@@ -165,8 +165,7 @@ impl MobileNetV3 {
     ///
     /// # Errors
     /// No blocks, counts of 0, blocks whose channels do not follow from each other, a stride other than 1 or
-    /// 2, a dropout outside [0, 1]; parameters that are missing, have another shape, or are left over; too
-    /// little memory.
+    /// 2, a dropout outside [0, 1], parameters that do not match, or too little memory.
     pub fn new(config: &MobileNetV3Config, weights: impl Into<WeightSource>) -> Result<MobileNetV3> {
         weights.into().network(|rng| MobileNetV3::initial(config, rng))
     }

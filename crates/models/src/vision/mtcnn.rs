@@ -55,7 +55,7 @@ impl PNet {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Parameters that are missing, have another shape, or are left over; too little memory.
+    /// Parameters that do not match, or too little memory.
     pub fn new(weights: impl Into<WeightSource>) -> Result<PNet> {
         weights.into().network(PNet::initial)
     }
@@ -116,7 +116,7 @@ impl RNet {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Parameters that are missing, have another shape, or are left over; too little memory.
+    /// Parameters that do not match, or too little memory.
     pub fn new(weights: impl Into<WeightSource>) -> Result<RNet> {
         weights.into().network(RNet::initial)
     }
@@ -187,7 +187,7 @@ impl ONet {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Parameters that are missing, have another shape, or are left over; too little memory.
+    /// Parameters that do not match, or too little memory.
     pub fn new(weights: impl Into<WeightSource>) -> Result<ONet> {
         weights.into().network(ONet::initial)
     }

@@ -192,8 +192,8 @@ impl RegNet {
     /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// Counts of 0, a `w_0` that is no multiple of 8, a negative slope, a ratio of at most 1; parameters that
-    /// are missing, have another shape, or are left over; too little memory.
+    /// Counts of 0, a `w_0` that is no multiple of 8, a negative slope, a ratio of at most 1, parameters that
+    /// do not match, or too little memory.
     pub fn new(config: &RegNetConfig, weights: impl Into<WeightSource>) -> Result<RegNet> {
         weights.into().network(|rng| RegNet::initial(config, rng))
     }

@@ -303,7 +303,7 @@ impl ResNet {
     ///
     /// # Errors
     /// A stage without blocks, no classes, groups or width, basic blocks with groups, another width or
-    /// dilation; parameters that are missing, have another shape, or are left over; too little memory.
+    /// dilation, parameters that do not match, or too little memory.
     pub fn new(config: &ResNetConfig, weights: impl Into<WeightSource>) -> Result<ResNet> {
         weights.into().network(|rng| ResNet::initial(config, rng))
     }

@@ -132,8 +132,7 @@ impl UNet {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// No channels or classes, an odd width; parameters that are missing, have another shape, or are left
-    /// over; too little memory.
+    /// No channels or classes, an odd width, parameters that do not match, or too little memory.
     pub fn new(config: &UNetConfig, weights: impl Into<WeightSource>) -> Result<UNet> {
         weights.into().network(|rng| UNet::initial(config, rng))
     }

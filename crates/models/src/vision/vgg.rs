@@ -81,8 +81,8 @@ impl Vgg {
     /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No channels, hidden units or classes, a dropout outside [0, 1]; parameters that are missing, have
-    /// another shape, or are left over; too little memory.
+    /// No channels, hidden units or classes, a dropout outside [0, 1], parameters that do not match, or too
+    /// little memory.
     pub fn new(config: &VggConfig, weights: impl Into<WeightSource>) -> Result<Vgg> {
         weights.into().network(|rng| Vgg::initial(config, rng))
     }

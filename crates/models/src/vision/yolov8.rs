@@ -295,8 +295,7 @@ impl YoloV8 {
     /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// No classes, factors that are not above 0; parameters that are missing, have another shape, or are left
-    /// over; too little memory.
+    /// No classes, factors that are not above 0, parameters that do not match, or too little memory.
     pub fn new(config: &YoloV8Config, weights: impl Into<WeightSource>) -> Result<YoloV8> {
         weights.into().network(|rng| YoloV8::initial(config, rng))
     }

@@ -172,8 +172,7 @@ impl ClipTextModel {
     /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, heads that do not divide the width; parameters that are missing, have another shape, or
-    /// are left over; too little memory.
+    /// Counts of 0, heads that do not divide the width, parameters that do not match, or too little memory.
     pub fn new(config: &ClipTextConfig, weights: impl Into<WeightSource>) -> Result<ClipTextModel> {
         weights.into().network(|rng| ClipTextModel::initial(config, rng))
     }
@@ -253,8 +252,8 @@ impl ClipVisionModel {
     /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, patches larger than the image, heads that do not divide the width; parameters that are
-    /// missing, have another shape, or are left over; too little memory.
+    /// Counts of 0, patches larger than the image, heads that do not divide the width, parameters that do not
+    /// match, or too little memory.
     pub fn new(config: &ClipVisionConfig, weights: impl Into<WeightSource>) -> Result<ClipVisionModel> {
         weights.into().network(|rng| ClipVisionModel::initial(config, rng))
     }

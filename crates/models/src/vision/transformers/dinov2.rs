@@ -272,7 +272,7 @@ impl Dinov2 {
     ///
     /// # Errors
     /// Counts of 0, patches larger than the image, heads that do not divide the width, a probability outside
-    /// [0, 1]; parameters that are missing, have another shape, or are left over; too little memory.
+    /// [0, 1], parameters that do not match, or too little memory.
     pub fn new(config: &Dinov2Config, weights: impl Into<WeightSource>) -> Result<Dinov2> {
         weights.into().network(|rng| Dinov2::initial(config, rng))
     }

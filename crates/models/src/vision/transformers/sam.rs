@@ -247,8 +247,8 @@ impl SamVision {
     /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, patches that do not divide the image, heads that do not divide the width; parameters that
-    /// are missing, have another shape, or are left over; too little memory.
+    /// Counts of 0, patches that do not divide the image, heads that do not divide the width, parameters that
+    /// do not match, or too little memory.
     pub fn new(config: &SamVisionConfig, weights: impl Into<WeightSource>) -> Result<SamVision> {
         weights.into().network(|rng| SamVision::initial(config, rng))
     }

@@ -120,8 +120,7 @@ impl SiglipTextModel {
     /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, heads that do not divide the width; parameters that are missing, have another shape, or
-    /// are left over; too little memory.
+    /// Counts of 0, heads that do not divide the width, parameters that do not match, or too little memory.
     pub fn new(config: &SiglipTextConfig, weights: impl Into<WeightSource>) -> Result<SiglipTextModel> {
         weights.into().network(|rng| SiglipTextModel::initial(config, rng))
     }
@@ -197,8 +196,8 @@ impl SiglipVisionModel {
     /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, patches larger than the image, heads that do not divide the width; parameters that are
-    /// missing, have another shape, or are left over; too little memory.
+    /// Counts of 0, patches larger than the image, heads that do not divide the width, parameters that do not
+    /// match, or too little memory.
     pub fn new(config: &SiglipVisionConfig, weights: impl Into<WeightSource>) -> Result<SiglipVisionModel> {
         weights.into().network(|rng| SiglipVisionModel::initial(config, rng))
     }

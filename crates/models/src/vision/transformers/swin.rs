@@ -390,8 +390,7 @@ impl SwinTransformer {
     ///
     /// # Errors
     /// No stages, lists of different lengths, counts of 0, heads that do not divide a width, a window of 1 in
-    /// version 2, probabilities outside [0, 1]; parameters that are missing, have another shape, or are left
-    /// over; too little memory.
+    /// version 2, probabilities outside [0, 1], parameters that do not match, or too little memory.
     pub fn new(config: &SwinConfig, weights: impl Into<WeightSource>) -> Result<SwinTransformer> {
         weights.into().network(|rng| SwinTransformer::initial(config, rng))
     }

@@ -208,8 +208,8 @@ impl TimmVit {
     ///
     /// # Errors
     /// Counts of 0, patches that do not divide the image, heads that do not divide the width, distillation
-    /// with a pool of patches, probabilities outside [0, 1]; parameters that are missing, have another shape,
-    /// or are left over; too little memory.
+    /// with a pool of patches, probabilities outside [0, 1], parameters that do not match, or too little
+    /// memory.
     pub fn new(config: &TimmVitConfig, weights: impl Into<WeightSource>) -> Result<TimmVit> {
         weights.into().network(|rng| TimmVit::initial(config, rng))
     }

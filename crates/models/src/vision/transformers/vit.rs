@@ -140,7 +140,7 @@ impl VisionTransformer {
     ///
     /// # Errors
     /// Counts of 0, patches that do not divide the image, heads that do not divide the width, a dropout
-    /// outside [0, 1]; parameters that are missing, have another shape, or are left over; too little memory.
+    /// outside [0, 1], parameters that do not match, or too little memory.
     pub fn new(
         config: &VisionTransformerConfig,
         weights: impl Into<WeightSource>,
