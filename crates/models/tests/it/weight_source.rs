@@ -121,7 +121,7 @@ fn a_language_model_takes_a_generator_too() -> Result<()> {
         ..Default::default()
     };
     let model = Llama::new(&config, &Generator::seed(4, &device))?;
-    let same = Llama::new(&config, &WeightSource::random(&Generator::seed(4, &device)))?;
+    let same = Llama::new(&config, WeightSource::random(&Generator::seed(4, &device)))?;
     let copy = Llama::new(&config, WeightSource::state_dict(model.state_dict(), &device))?;
     for (name, value) in model.state_dict() {
         assert_eq!(floats(&value), floats(&same.state_dict()[&name]), "{name}");
