@@ -42,8 +42,8 @@ impl Initial {
 const INITIAL_DEVIATION: f64 = 0.02;
 
 /// The source of a model's parameters: a file, a state dict, or random numbers. A clone by
-/// [`WeightSource::at`] adds a part of the names. Where a model takes a source, it also takes the generator of
-/// random ones.
+/// [`WeightSource::at`] adds a part of the names. A generator can take its place: it is the source of random
+/// numbers.
 ///
 /// ```
 /// use models::WeightSource;
@@ -264,8 +264,8 @@ impl WeightSource {
     /// batch norms, which old files lack, then begin at 0.
     ///
     /// # Errors
-    /// Those of the constructor, tensors that are missing, have another shape or cannot be read, and
-    /// [`WeightSource::floats`] with another dtype than the default, which the constructor takes.
+    /// The constructor's; tensors that are missing, have another shape, or cannot be read; a
+    /// [`WeightSource::floats`] other than the default dtype, which the constructor gives its layers.
     #[track_caller]
     pub(crate) fn module<M: Module>(
         &self,
