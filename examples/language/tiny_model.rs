@@ -12,7 +12,7 @@ use std::{error::Error, fs, path::PathBuf};
 use clap::Parser;
 use taper::{
     GgmlType,
-    models::{LanguageModel, Llama, LlamaConfig, WeightSource, text::Tokenizer},
+    models::{LanguageModel, Llama, LlamaConfig, text::Tokenizer},
     nn::CrossEntropyLoss,
     optim::{CosineAnnealingLr, LrScheduler},
     prelude::*,
@@ -166,7 +166,7 @@ fn main() -> Outcome<()> {
         tie_word_embeddings: Some(true),
         ..Default::default()
     };
-    let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+    let model = Llama::new(&config, &Generator::seed(0, &device))?;
     eprintln!("{} sentences; {} parameters on {device}", known.len(), model.num_parameters());
 
     let mut optimizer = AdamW::new(model.parameters(), AdamWConfig { lr: options.lr, ..Default::default() });

@@ -140,6 +140,20 @@ pub fn attend(
     out.reshape([batch, heads, rows, last])
 }
 
+/// 1/√E for queries `[N, heads, L, E]`.
+pub(crate) fn default_scale(query: &Tensor) -> f64 {
+    (query.dims()[3] as f64).powf(-0.5)
+}
+
+/// [`attend`] for heads that are not split, without a mask, with the default scale: queries `[N, L, heads ·
+/// E]`, keys and values `[N, S, heads · E]`, the result `[N, L, heads · E]`.
+#[track_caller]
+pub(crate) fn multi_head_attention([query, key, value]: [&Tensor; 3], heads: usize) -> Result<Tensor> {
+    let [query, key, value] =
+        [split_heads(query, heads)?, split_heads(key, heads)?, split_heads(value, heads)?];
+    join_heads(&attend(&query, &key, &value, default_scale(&query), None, &Masking::Full)?)
+}
+
 /// A mask for queries at positions `first..first + rows` of keys at positions `start..start + keys`, `[rows,
 /// keys]`: true up to the query's position and, with a window of w, for the last w of these. With `pads` the
 /// mask is `[N, 1, rows, keys]`, and row n does not see its first `pads[n]` positions (a query in the padding

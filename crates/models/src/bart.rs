@@ -169,14 +169,14 @@ struct Model {
 /// BART or mBART with its output layer: texts to texts, such as summaries and translations.
 ///
 /// ```
-/// use models::{Bart, BartConfig, WeightSource, generate::{BeamConfig, beam_search}};
+/// use models::{Bart, BartConfig, generate::{BeamConfig, beam_search}};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let config = BartConfig { vocab_size: 50, d_model: 16, encoder_layers: 1, decoder_layers: 1,
 ///     encoder_attention_heads: 2, decoder_attention_heads: 2, encoder_ffn_dim: 32, decoder_ffn_dim: 32,
 ///     max_position_embeddings: 20, ..Default::default() };
 /// let device = backend_cpu::cpu();
-/// let model = Bart::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+/// let model = Bart::new(&config, &Generator::seed(0, &device))?;
 /// let encoded = model.encode(&Tensor::new([[0i32, 7, 9, 2]], &device)?, None)?;
 /// let decoder = model.decoder(&encoded, None)?;
 /// let settings = BeamConfig { num_beams: 3, max_new_tokens: 5, stop_tokens: vec![2], ..Default::default() };
@@ -200,7 +200,12 @@ impl Bart {
     /// Another `model_type`, heads that do not divide the features, or parameters that are missing, have
     /// another shape, or are left over.
     #[track_caller]
-    pub fn new(config: &BartConfig, source: &WeightSource) -> Result<Bart> {
+    pub fn new(config: &BartConfig, weights: impl Into<WeightSource>) -> Result<Bart> {
+        Bart::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &BartConfig, source: &WeightSource) -> Result<Bart> {
         let layer = config.layer(config.decoder_attention_heads, config.decoder_ffn_dim)?;
         let parts = DecoderParts {
             layers: config.decoder_layers,
@@ -237,7 +242,7 @@ impl Bart {
     /// A `File` error if one cannot be read, and those of [`Bart::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Bart> {
-        Bart::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        Bart::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The encoder's states `[N, L, features]` for tokens `[N, L]` and their mask `[N, L]`.

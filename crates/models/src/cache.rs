@@ -75,6 +75,10 @@ struct ShortStep {
 
 /// Keys and values of all layers, for generation: [`LanguageModel::hidden`](crate::LanguageModel::hidden)
 /// reads and extends them. Rows of a batch may have different lengths: shorter ones are padded on the left.
+///
+/// For a [`nn::MultiheadAttention`] of your own there is [`nn::KeyValueCache`], a pair of tensors that grow
+/// by a copy at each step; here most steps copy no table and keep their shapes, and positions can be
+/// forgotten.
 #[derive(Clone, Debug)]
 pub struct KvCache {
     windows: Vec<Option<usize>>,

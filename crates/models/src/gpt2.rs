@@ -13,7 +13,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Initial, KvCache, LanguageModel, Masking, WeightSource,
-    attention::{PositionTable, attend, check_heads, join_heads, split_heads},
+    attention::{PositionTable, attend, check_heads, default_scale, join_heads, split_heads},
     read_config,
 };
 
@@ -138,7 +138,7 @@ impl Block {
         let parts = self.attn.c_attn.forward(&self.ln_1.forward(x)?)?.chunk(3, -1)?;
         let [query, key, value] = [0, 1, 2].map(|k| split_heads(&parts[k], heads));
         let (query, key, value) = (query?, key?, value?);
-        let scale = (query.dims()[3] as f64).powf(-0.5);
+        let scale = default_scale(&query);
         let out = match cache {
             Some((cache, layer)) => cache.attend(layer, [&query, &key, &value], scale, None)?,
             None => attend(&query, &key, &value, scale, None, &Masking::Causal)?,
@@ -172,7 +172,12 @@ impl Gpt2 {
     /// Heads that do not divide the features, or parameters that are missing, have another shape, or are left
     /// over.
     #[track_caller]
-    pub fn new(config: &Gpt2Config, source: &WeightSource) -> Result<Gpt2> {
+    pub fn new(config: &Gpt2Config, weights: impl Into<WeightSource>) -> Result<Gpt2> {
+        Gpt2::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &Gpt2Config, source: &WeightSource) -> Result<Gpt2> {
         let (width, heads) = (config.n_embd, config.n_head);
         check_heads(OP, width, heads)?;
         let at = source.at_if_there("transformer");
@@ -193,7 +198,7 @@ impl Gpt2 {
     /// A `File` error if one cannot be read, and those of [`Gpt2::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Gpt2> {
-        Gpt2::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        Gpt2::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 }
 

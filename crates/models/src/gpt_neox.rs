@@ -176,7 +176,12 @@ impl GptNeoX {
     /// Heads that do not divide the features, or parameters that are missing, have another shape, or are left
     /// over.
     #[track_caller]
-    pub fn new(config: &GptNeoXConfig, source: &WeightSource) -> Result<GptNeoX> {
+    pub fn new(config: &GptNeoXConfig, weights: impl Into<WeightSource>) -> Result<GptNeoX> {
+        GptNeoX::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &GptNeoXConfig, source: &WeightSource) -> Result<GptNeoX> {
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
         check_heads(OP, width, heads)?;
         let mut scaling = config.rope_parameters.clone().unwrap_or_default();
@@ -212,7 +217,7 @@ impl GptNeoX {
     /// A `File` error if one cannot be read, and those of [`GptNeoX::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<GptNeoX> {
-        GptNeoX::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        GptNeoX::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// As [`LanguageModel::hidden`], for keys whose frequencies do not change by this step.

@@ -33,9 +33,11 @@
 //! - The configuration is the reference's own `config.json`; its fields have the reference's names and
 //!   defaults. For GGUF files it is read from the metadata.
 //! - Parameters have the reference's names, so that a state dict loads without a map of names.
-//! - `new` builds a model from a configuration and a [`WeightSource`], `from_folder` from files.
-//! - In [`vision`] and [`audio`], configurations have the reference's presets as functions, `new` takes a
-//!   configuration and a generator, and `load_state_dict` takes the reference's weights.
+//! - `new` builds a model from its configuration and a source of parameters: a generator, whose numbers are
+//!   initial values for a training, or a [`WeightSource`], such as a file or a state dict. Its tensors
+//!   match if none is missing, has another shape, or is left over. `from_folder` reads both from files.
+//! - In [`vision`], [`audio`] and [`diffusion`], configurations have the reference's presets as functions. A
+//!   network by `new` is in the mode for training, as in PyTorch, and one from files in that for evaluation.
 //! - Each architecture is compared with its reference: values, a loss and gradients of a small model with
 //!   random weights, which `scripts/model_fixtures` makes. `docs/models.md` has the results.
 

@@ -1,11 +1,9 @@
-//! Language models by the name in their configuration; the weights of a file for a network that is built.
+//! Language models by the name in their configuration.
 
 use std::path::Path;
 
-use nn::Module;
 use serde::Deserialize;
 use tensor_core::{Device, Result, file::file_error};
-use weights::WeightFile;
 
 use crate::{Gpt2, GptNeoX, LanguageModel, Llama, Mamba, Rwkv7, read_config};
 
@@ -64,32 +62,4 @@ pub fn load_language_model(
             Err(file_error(&path.join("config.json"), message))
         }
     }
-}
-
-/// Loads every parameter and buffer of a network from a file. Counters of batch norms, which old files lack,
-/// keep their values; tensors of the file whose names end with one of `ignored` are not read.
-///
-/// # Errors
-/// A `File` error with the names that are missing or left over, and those of reading and
-/// [`Module::load_matching`].
-#[track_caller]
-pub(crate) fn load_all(
-    network: &dyn Module,
-    file: &WeightFile,
-    device: &Device,
-    ignored: &[&str],
-) -> Result<()> {
-    let mut state = file.state_dict(device)?;
-    state.retain(|name, _| !ignored.iter().any(|end| name.ends_with(end)));
-    let mut unmatched = network.load_matching(&state)?;
-    unmatched.missing.retain(|name| !name.ends_with("num_batches_tracked"));
-    for (names, fault) in [(unmatched.missing, "lacks"), (unmatched.unexpected, "also has")] {
-        if let Some(first) = names.first() {
-            let others =
-                if names.len() > 1 { format!(" and {} others", names.len() - 1) } else { String::new() };
-            let message = format!("{fault} \"{first}\"{others}: these are the weights of another network");
-            return Err(file_error(file.path(), message));
-        }
-    }
-    Ok(())
 }

@@ -201,7 +201,12 @@ impl ModernBert {
     /// # Errors
     /// Heads that do not divide the features, or parameters that are missing or have another shape.
     #[track_caller]
-    pub fn new(config: &ModernBertConfig, source: &WeightSource) -> Result<ModernBert> {
+    pub fn new(config: &ModernBertConfig, weights: impl Into<WeightSource>) -> Result<ModernBert> {
+        ModernBert::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &ModernBertConfig, source: &WeightSource) -> Result<ModernBert> {
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
         check_heads(OP, width, heads)?;
         let source = source.at_if_there("model");
@@ -229,7 +234,7 @@ impl ModernBert {
     /// A `File` error if one cannot be read, and those of [`ModernBert::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<ModernBert> {
-        ModernBert::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        ModernBert::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The last hidden states `[N, L, features]` for tokens `[N, L]` and a mask `[N, L]` that is true (or not
@@ -299,10 +304,15 @@ impl ModernBertMaskedLm {
     /// # Errors
     /// As [`ModernBert::new`]; parameters that are left over.
     #[track_caller]
-    pub fn new(config: &ModernBertConfig, source: &WeightSource) -> Result<ModernBertMaskedLm> {
+    pub fn new(config: &ModernBertConfig, weights: impl Into<WeightSource>) -> Result<ModernBertMaskedLm> {
+        ModernBertMaskedLm::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &ModernBertConfig, source: &WeightSource) -> Result<ModernBertMaskedLm> {
         let (width, head) = (config.hidden_size, source.at("head"));
         let model = ModernBertMaskedLm {
-            model: ModernBert::new(config, source)?,
+            model: ModernBert::build(config, source)?,
             head: PredictionHead {
                 dense: head.linear("dense", width, width, config.classifier_bias)?,
                 norm: head.layer_norm("norm", width, config.norm_eps, config.norm_bias)?,
@@ -326,7 +336,7 @@ impl ModernBertMaskedLm {
     /// A `File` error if one cannot be read, and those of [`ModernBertMaskedLm::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<ModernBertMaskedLm> {
-        ModernBertMaskedLm::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        ModernBertMaskedLm::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The logits `[N, L, vocabulary]` for tokens and their mask: see [`ModernBert::forward`].

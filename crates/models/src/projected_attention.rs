@@ -1,15 +1,12 @@
 //! Multi-head attention with a linear layer each for queries, keys, values and the output, under the names
 //! of CLIP, Whisper and others: `q_proj`, `k_proj`, `v_proj`, `out_proj`.
 
-use nn::{
-    Linear, LinearConfig, Module,
-    functional::{AttentionOptions, scaled_dot_product_attention},
-};
+use nn::{Linear, Module};
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use crate::{
-    KvCache, Masking, WeightSource,
-    attention::{self, check_heads, join_heads, split_heads},
+    KvCache, Masking,
+    attention::{attend, check_heads, default_scale, join_heads, multi_head_attention, split_heads},
 };
 
 /// The projections of an attention over `heads` heads.
@@ -23,37 +20,26 @@ pub(crate) struct ProjectedAttention {
 }
 
 impl ProjectedAttention {
-    /// An attention over tokens of `width` features; keys may be without a bias, as in Whisper.
+    /// An attention over tokens of `width` features, with biases.
     pub(crate) fn new(
         model: &'static str,
         width: usize,
         heads: usize,
-        key_bias: bool,
         rng: &Generator,
     ) -> Result<ProjectedAttention> {
-        check_heads(model, width, heads)?;
-        let linear =
-            |bias: bool| Linear::with_config(width, width, LinearConfig { bias, ..Default::default() }, rng);
-        Ok(ProjectedAttention {
-            q_proj: linear(true)?,
-            k_proj: linear(key_bias)?,
-            v_proj: linear(true)?,
-            out_proj: linear(true)?,
-            heads,
-        })
+        ProjectedAttention::of_layers(model, [width, heads], true, |_, _| Linear::new(width, width, rng))
     }
 
-    /// As [`ProjectedAttention::new`], with the parameters of a source.
+    /// An attention whose layers a function makes by name, with or without a bias; keys may be without one,
+    /// as in Whisper.
     #[track_caller]
-    pub(crate) fn load(
+    pub(crate) fn of_layers(
         model: &'static str,
-        source: &WeightSource,
-        width: usize,
-        heads: usize,
+        [width, heads]: [usize; 2],
         key_bias: bool,
+        linear: impl Fn(&str, bool) -> Result<Linear>,
     ) -> Result<ProjectedAttention> {
         check_heads(model, width, heads)?;
-        let linear = |name: &str, bias: bool| source.linear(name, width, width, bias);
         Ok(ProjectedAttention {
             q_proj: linear("q_proj", true)?,
             k_proj: linear("k_proj", key_bias)?,
@@ -74,7 +60,7 @@ impl ProjectedAttention {
     #[track_caller]
     pub(crate) fn forward_to(&self, query: &Tensor, memory: &Memory, masking: &Masking) -> Result<Tensor> {
         let query = split_heads(&self.q_proj.forward(query)?, self.heads)?;
-        let out = attention::attend(&query, &memory.key, &memory.value, scale(&query), None, masking)?;
+        let out = attend(&query, &memory.key, &memory.value, default_scale(&query), None, masking)?;
         self.out_proj.forward(&join_heads(&out)?)
     }
 
@@ -87,31 +73,22 @@ impl ProjectedAttention {
         };
         let Memory { key, value } = self.memory(x)?;
         let query = split_heads(&self.q_proj.forward(x)?, self.heads)?;
-        let out = cache.attend(layer, [&query, &key, &value], scale(&query), None)?;
+        let out = cache.attend(layer, [&query, &key, &value], default_scale(&query), None)?;
         self.out_proj.forward(&join_heads(&out)?)
     }
 
     /// The attention of `query` `[N, L, E]` to keys and values computed from `memory` `[N, S, E]`.
-    pub(crate) fn forward(
-        &self,
-        query: &Tensor,
-        memory: &Tensor,
-        options: AttentionOptions<'_>,
-    ) -> Result<Tensor> {
-        self.forward_with(query, memory, memory, options)
+    #[track_caller]
+    pub(crate) fn forward(&self, query: &Tensor, memory: &Tensor, masking: &Masking) -> Result<Tensor> {
+        self.forward_to(query, &self.memory(memory)?, masking)
     }
 
-    /// As [`ProjectedAttention::forward`], with keys and values from different tokens.
-    pub(crate) fn forward_with(
-        &self,
-        query: &Tensor,
-        key: &Tensor,
-        value: &Tensor,
-        options: AttentionOptions<'_>,
-    ) -> Result<Tensor> {
+    /// As [`ProjectedAttention::forward`] without a mask, with keys and values from different tokens.
+    #[track_caller]
+    pub(crate) fn forward_with(&self, query: &Tensor, key: &Tensor, value: &Tensor) -> Result<Tensor> {
         let (query, key, value) =
             (self.q_proj.forward(query)?, self.k_proj.forward(key)?, self.v_proj.forward(value)?);
-        self.out_proj.forward(&attend([&query, &key, &value], self.heads, options)?)
+        self.out_proj.forward(&multi_head_attention([&query, &key, &value], self.heads)?)
     }
 }
 
@@ -139,20 +116,4 @@ impl Memory {
             }
         }
     }
-}
-
-/// 1/√E for queries `[N, heads, L, E]`.
-fn scale(query: &Tensor) -> f64 {
-    (query.dims()[3] as f64).powf(-0.5)
-}
-
-/// Attention with `heads` heads of queries `[N, L, E]` to keys and values `[N, S, E]`: `[N, L, E]`.
-pub(crate) fn attend(
-    [query, key, value]: [&Tensor; 3],
-    heads: usize,
-    options: AttentionOptions<'_>,
-) -> Result<Tensor> {
-    let [query, key, value] =
-        [split_heads(query, heads)?, split_heads(key, heads)?, split_heads(value, heads)?];
-    join_heads(&scaled_dot_product_attention(&query, &key, &value, options)?)
 }

@@ -439,7 +439,12 @@ impl T5 {
     /// An unknown activation, sizes of 0, or parameters that are missing, have another shape, or are left
     /// over.
     #[track_caller]
-    pub fn new(config: &T5Config, source: &WeightSource) -> Result<T5> {
+    pub fn new(config: &T5Config, weights: impl Into<WeightSource>) -> Result<T5> {
+        T5::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &T5Config, source: &WeightSource) -> Result<T5> {
         let counts = [
             ("d_model", config.d_model),
             ("d_kv", config.d_kv),
@@ -476,7 +481,7 @@ impl T5 {
     /// A `File` error if one cannot be read, and those of [`T5::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<T5> {
-        T5::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        T5::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The encoder's states `[N, L, features]` for tokens `[N, L]` and their mask `[N, L]`.

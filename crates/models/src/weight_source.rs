@@ -3,8 +3,10 @@
 
 use std::{cell::RefCell, collections::BTreeSet, fmt, path::Path, rc::Rc};
 
-use nn::{Embedding, LayerNorm, LayerNormConfig, Linear, RmsNorm, StateDict};
-use tensor_core::{DType, Device, Error, Generator, Result, Tensor, default_dtype};
+use nn::{
+    Embedding, LayerNorm, LayerNormConfig, Linear, Module, RmsNorm, StateDict, TensorSource, skip_init,
+};
+use tensor_core::{DType, Device, Error, Generator, Result, Shape, Tensor, default_dtype, file::file_error};
 use weights::WeightFile;
 
 use crate::gguf::GgufNames;
@@ -40,7 +42,8 @@ impl Initial {
 const INITIAL_DEVIATION: f64 = 0.02;
 
 /// The source of a model's parameters: a file, a state dict, or random numbers. A clone by
-/// [`WeightSource::at`] adds a part of the names.
+/// [`WeightSource::at`] adds a part of the names. A generator can take its place: it is the source of random
+/// numbers.
 ///
 /// ```
 /// use models::WeightSource;
@@ -69,6 +72,19 @@ enum Origin {
     File(Box<WeightFile>, Option<GgufNames>),
     Dict(StateDict),
     Random(Generator),
+}
+
+impl From<&Generator> for WeightSource {
+    /// [`WeightSource::random`].
+    fn from(rng: &Generator) -> WeightSource {
+        WeightSource::random(rng)
+    }
+}
+
+impl From<&WeightSource> for WeightSource {
+    fn from(source: &WeightSource) -> WeightSource {
+        source.clone()
+    }
 }
 
 impl WeightSource {
@@ -136,7 +152,7 @@ impl WeightSource {
     #[must_use]
     pub fn at_if_there(&self, name: &str) -> WeightSource {
         let below = self.at(name);
-        let dotted = format!("{}.", below.prefix);
+        let dotted = below.dotted();
         let there = match &self.inner.origin {
             Origin::File(file, None) => file.names().any(|name| name.starts_with(&dotted)),
             Origin::Dict(dict) => dict.keys().any(|name| name.starts_with(&dotted)),
@@ -217,9 +233,7 @@ impl WeightSource {
             Origin::File(file, Some(names)) => names.read(file, &full, device)?,
             Origin::Dict(dict) => match dict.get(&full) {
                 Some(tensor) => tensor.detach().to(device)?,
-                None => {
-                    return Err(Error::invalid("WeightSource", format!("the state dict has no \"{full}\"")));
-                }
+                None => return Err(self.unfit(format!("has no \"{full}\""))),
             },
             Origin::Random(rng) => initial(rng)?,
         };
@@ -234,6 +248,80 @@ impl WeightSource {
         }
         self.inner.used.borrow_mut().insert(full);
         Ok(value)
+    }
+
+    /// A whole network by its constructor: see [`WeightSource::module`] and [`WeightSource::finish`].
+    #[track_caller]
+    pub(crate) fn network<M: Module>(&self, initial: impl FnOnce(&Generator) -> Result<M>) -> Result<M> {
+        let network = self.module("", initial)?;
+        // Batch norms that are frozen have no counters, and older files have tables that are computed.
+        self.finish(&["num_batches_tracked", "position_ids"])?;
+        Ok(network)
+    }
+
+    /// A module by its constructor, with its initial values where the source is random. From a file or a
+    /// dict it takes the parameters and buffers below `name`, and no initial value is computed. Counters of
+    /// batch norms, which old files lack, then begin at 0.
+    ///
+    /// # Errors
+    /// The constructor's; tensors that are missing, have another shape, or cannot be read; a
+    /// [`WeightSource::floats`] other than the default dtype, which the constructor gives its layers.
+    #[track_caller]
+    pub(crate) fn module<M: Module>(
+        &self,
+        name: &str,
+        initial: impl FnOnce(&Generator) -> Result<M>,
+    ) -> Result<M> {
+        if let Some(dtype) = self.inner.dtype.filter(|dtype| *dtype != default_dtype()) {
+            let (mend, layers) = (format!("call set_default_dtype({dtype:?}) before"), default_dtype());
+            let message = format!("the layers of this network are {layers}, not {dtype}: {mend}");
+            return Err(Error::invalid("WeightSource", message));
+        }
+        let tensors: &dyn TensorSource = match &self.inner.origin {
+            Origin::Random(rng) => return initial(rng),
+            Origin::File(file, _) => &**file,
+            Origin::Dict(dict) => dict,
+        };
+        let module = skip_init(|| initial(&Generator::seed(0, &self.inner.device)))?;
+        self.at(name).load(&module, tensors)?;
+        Ok(module)
+    }
+
+    /// Replaces the parameters and buffers of a module by the tensors below the source's name.
+    #[track_caller]
+    fn load(&self, module: &dyn Module, tensors: &dyn TensorSource) -> Result<()> {
+        let prefix = self.dotted();
+        let mut missing = module.load_matching(&Below { tensors, prefix: &prefix })?.missing;
+        missing.retain(|name| !name.ends_with("num_batches_tracked"));
+        if let Some(first) = missing.first() {
+            let others = match missing.len() - 1 {
+                0 => String::new(),
+                count => format!(" and {count} others"),
+            };
+            let message =
+                format!("has no \"{prefix}{first}\"{others}: these are the weights of another model");
+            return Err(self.unfit(message));
+        }
+        self.inner
+            .used
+            .borrow_mut()
+            .extend(module.state_dict().into_keys().map(|name| prefix.clone() + &name));
+        Ok(())
+    }
+
+    /// An error about the file or the state dict.
+    #[track_caller]
+    fn unfit(&self, message: String) -> Error {
+        match &self.inner.origin {
+            Origin::File(file, _) => file_error(file.path(), message),
+            Origin::Dict(_) => Error::invalid("WeightSource", format!("the state dict {message}")),
+            Origin::Random(_) => Error::invalid("WeightSource", message),
+        }
+    }
+
+    /// The beginning of the names below the source's.
+    fn dotted(&self) -> String {
+        if self.prefix.is_empty() { String::new() } else { format!("{}.", self.prefix) }
     }
 
     /// A linear layer from `inputs` to `outputs` features.
@@ -276,7 +364,7 @@ impl WeightSource {
     pub fn layer_norm(&self, name: &str, features: usize, eps: f64, bias: bool) -> Result<LayerNorm> {
         let at = self.at(name);
         let config = LayerNormConfig { eps, bias, ..Default::default() };
-        let mut norm = LayerNorm::with_config([features], config, &self.inner.device)?;
+        let mut norm = skip_init(|| LayerNorm::with_config([features], config, &self.inner.device))?;
         norm.weight = Some(at.parameter("weight", &[features], Initial::Ones)?);
         if bias {
             norm.bias = Some(at.parameter("bias", &[features], Initial::Zeros)?);
@@ -290,13 +378,13 @@ impl WeightSource {
     /// As [`WeightSource::parameter`].
     #[track_caller]
     pub fn rms_norm(&self, name: &str, features: usize, eps: f64) -> Result<RmsNorm> {
-        let mut norm = RmsNorm::with_config([features], Some(eps), true, &self.inner.device)?;
+        let mut norm = skip_init(|| RmsNorm::with_config([features], Some(eps), true, &self.inner.device))?;
         norm.weight = Some(self.at(name).parameter("weight", &[features], Initial::Ones)?);
         Ok(norm)
     }
 
     /// Checks that the model has taken every tensor of the source, except those whose names end with one of
-    /// `ignored`.
+    /// `ignored`. For a source by [`WeightSource::at`], these are the tensors below its name.
     ///
     /// # Errors
     /// Tensors that this model does not have, by name: the file belongs to another one.
@@ -314,9 +402,11 @@ impl WeightSource {
             Origin::Dict(dict) => dict.keys().map(String::as_str).collect(),
             Origin::Random(_) => Vec::new(),
         };
+        let prefix = self.dotted();
         let mut left: Vec<&str> = all
             .into_iter()
-            .filter(|name| !known.contains(*name) && !ignored.iter().any(|end| name.ends_with(end)))
+            .filter(|name| name.starts_with(&prefix) && !known.contains(*name))
+            .filter(|name| !ignored.iter().any(|end| name.ends_with(end)))
             .collect();
         if left.is_empty() {
             return Ok(());
@@ -324,11 +414,36 @@ impl WeightSource {
         let count = left.len();
         left.truncate(8);
         let message = format!(
-            "{count} tensors belong to no part of this model: {}{}; is its configuration another one's?",
+            "has {count} tensors that belong to no part of this model: {}{}; is its configuration another one's?",
             left.join(", "),
             if count > left.len() { " and more" } else { "" }
         );
-        Err(Error::invalid("WeightSource", message))
+        Err(self.unfit(message))
+    }
+}
+
+/// The tensors whose names begin with `prefix`, named without it.
+struct Below<'a> {
+    tensors: &'a dyn TensorSource,
+    prefix: &'a str,
+}
+
+impl TensorSource for Below<'_> {
+    fn names(&self) -> Vec<&str> {
+        self.tensors.names().into_iter().filter_map(|name| name.strip_prefix(self.prefix)).collect()
+    }
+
+    fn described(&self, name: &str) -> Option<(Shape, DType)> {
+        self.tensors.described(&format!("{}{name}", self.prefix))
+    }
+
+    #[track_caller]
+    fn read(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
+        self.tensors.read(&format!("{}{name}", self.prefix), dtype, device)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.tensors.is_in_memory()
     }
 }
 

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use pollster::block_on;
 use taper::{
     models::{
-        LanguageModel, Llama, WeightSource, load_language_model, read_config,
+        LanguageModel, Llama, load_language_model, read_config,
         text::{ChatExample, ChatExamples, Tokenizer},
     },
     nn::{
@@ -161,8 +161,8 @@ fn answer(when: &str, options: &Options, model: &dyn LanguageModel, tokenizer: &
 /// The model of the options.
 fn load(options: &Options, path: &Path, device: &Device) -> Result<Box<dyn LanguageModel>> {
     if options.random {
-        let source = WeightSource::random(&Generator::seed(options.seed, device));
-        return Ok(Box::new(Llama::new(&read_config(path)?, &source)?));
+        let rng = Generator::seed(options.seed, device);
+        return Ok(Box::new(Llama::new(&read_config(path)?, &rng)?));
     }
     Ok(load_language_model(path, device)?)
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use taper::{
     data::audio::{WavFormat, write_wav},
     models::{
-        Bert, BertClassifier, BertConfig, Llama, WeightSource,
+        Bert, BertClassifier, BertConfig, Llama,
         audio::{Whisper, WhisperConfig},
         read_config,
     },
@@ -91,8 +91,8 @@ pub(crate) fn llama(seed: u64, intermediate_size: usize) -> TempDir {
     let mut config: Value = read_config(tiny("config.json")).unwrap();
     config["intermediate_size"] = intermediate_size.into();
     fs::write(path("config.json"), config.to_string()).unwrap();
-    let source = WeightSource::random(&Generator::seed(seed, &taper::cpu()));
-    let model = Llama::new(&read_config(folder.path()).unwrap(), &source).unwrap();
+    let rng = Generator::seed(seed, &taper::cpu());
+    let model = Llama::new(&read_config(folder.path()).unwrap(), &rng).unwrap();
     save_safetensors(path("model.safetensors"), &model.state_dict()).unwrap();
     folder
 }
@@ -121,7 +121,7 @@ pub(crate) fn word_tokenizer() -> String {
 pub(crate) fn tiny_bert() -> TempDir {
     let config = r#"{"model_type": "bert", "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 32}"#;
-    encoder(config, |config, source| Bert::new(config, source).unwrap().state_dict())
+    encoder(config, |config, rng| Bert::new(config, rng).unwrap().state_dict())
 }
 
 /// A folder with a small classifier of pairs with one class, and random weights. `more` has further fields of
@@ -132,16 +132,16 @@ pub(crate) fn tiny_reranker(more: &str) -> TempDir {
         "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
         "intermediate_size": 24, "max_position_embeddings": 32, {more}}}"#
     );
-    encoder(&config, |config, source| BertClassifier::new(config, source).unwrap().state_dict())
+    encoder(&config, |config, rng| BertClassifier::new(config, rng).unwrap().state_dict())
 }
 
-fn encoder(config: &str, weights: impl Fn(&BertConfig, &WeightSource) -> StateDict) -> TempDir {
+fn encoder(config: &str, weights: impl Fn(&BertConfig, &Generator) -> StateDict) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), config).unwrap();
     fs::write(folder.path().join("tokenizer.json"), word_tokenizer()).unwrap();
     let config: BertConfig = read_config(folder.path()).unwrap();
-    let source = WeightSource::random(&Generator::seed(2, &taper::cpu()));
-    save_safetensors(folder.path().join("model.safetensors"), &weights(&config, &source)).unwrap();
+    let rng = Generator::seed(2, &taper::cpu());
+    save_safetensors(folder.path().join("model.safetensors"), &weights(&config, &rng)).unwrap();
     folder
 }
 

@@ -156,7 +156,7 @@ fn detect_brings_the_boxes_of_yolov8_back_to_the_picture() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
     let path = |name: &str| at(&folder, name);
     let config = YoloV8Config { classes: 3, ..YoloV8Config::yolov8n() };
-    let model = YoloV8::new(config, &Generator::seed(4, &device))?;
+    let model = YoloV8::new(&config, &Generator::seed(4, &device))?;
     save_safetensors(path("yolov8n.safetensors"), &model.state_dict())?;
     write_picture(Path::new(&path("stripes.png")));
     let arguments = [

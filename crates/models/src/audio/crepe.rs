@@ -8,7 +8,7 @@ use nn::{
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
-use crate::as_layer::layer;
+use crate::{WeightSource, as_layer::layer};
 
 /// The samples of a frame, at 16 kHz.
 const FRAME: usize = 1024;
@@ -80,11 +80,15 @@ impl Module for Crepe {
 }
 
 impl Crepe {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// A convolution without channels, or too little memory.
-    pub fn new(config: CrepeConfig, rng: &Generator) -> Result<Crepe> {
+    /// A convolution without channels, parameters that do not match, or too little memory.
+    pub fn new(config: &CrepeConfig, weights: impl Into<WeightSource>) -> Result<Crepe> {
+        weights.into().network(|rng| Crepe::initial(config, rng))
+    }
+
+    fn initial(config: &CrepeConfig, rng: &Generator) -> Result<Crepe> {
         let (mut stages, mut from) = (Vec::new(), 1);
         for (index, to) in config.channels.into_iter().enumerate() {
             let (kernel, stride, padding) = if index == 0 { (512, 4, (254, 254)) } else { (64, 1, (31, 32)) };

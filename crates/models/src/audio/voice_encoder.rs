@@ -5,6 +5,8 @@
 use nn::{Linear, Lstm, Module, Parameter, RnnConfig, functional::normalize};
 use tensor_core::{Error, Generator, Result, Tensor};
 
+use crate::WeightSource;
+
 /// The mel channels of a frame.
 const MEL_CHANNELS: usize = 40;
 
@@ -29,11 +31,15 @@ pub struct VoiceEncoder {
 }
 
 impl VoiceEncoder {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Too little memory.
-    pub fn new(rng: &Generator) -> Result<VoiceEncoder> {
+    /// Parameters that do not match, or too little memory.
+    pub fn new(weights: impl Into<WeightSource>) -> Result<VoiceEncoder> {
+        weights.into().network(VoiceEncoder::initial)
+    }
+
+    fn initial(rng: &Generator) -> Result<VoiceEncoder> {
         let config = RnnConfig { num_layers: LAYERS, batch_first: true, ..Default::default() };
         let number = |value: f64| Parameter::new(Tensor::full([1], value, rng.device())?);
         Ok(VoiceEncoder {

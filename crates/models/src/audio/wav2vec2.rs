@@ -5,13 +5,14 @@
 
 use nn::{
     Conv1d, ConvConfig, Dropout, GroupNorm, LayerNorm, Linear, Module, Parameter,
-    functional::{AttentionOptions, ConvOptions, conv1d},
+    functional::{ConvOptions, conv1d},
     init,
 };
 use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use crate::{
+    Masking, WeightSource,
     config::Activation,
     projected_attention::ProjectedAttention,
     vision::blocks::{layer_norm, positive},
@@ -231,7 +232,7 @@ impl EncoderLayer {
             config;
         let dropout = || Dropout::new(config.hidden_dropout, rng);
         Ok(EncoderLayer {
-            attention: ProjectedAttention::new(MODEL, width, config.num_attention_heads, true, rng)?,
+            attention: ProjectedAttention::new(MODEL, width, config.num_attention_heads, rng)?,
             dropout: dropout()?,
             layer_norm: layer_norm(width, eps, rng)?,
             feed_forward: FeedForward {
@@ -244,16 +245,16 @@ impl EncoderLayer {
         })
     }
 
-    fn attend(&self, x: &Tensor) -> Result<Tensor> {
-        self.dropout.forward(&self.attention.forward(x, x, AttentionOptions::default())?)
+    fn self_attention(&self, x: &Tensor) -> Result<Tensor> {
+        self.dropout.forward(&self.attention.forward(x, x, &Masking::Full)?)
     }
 
     fn forward(&self, x: &Tensor, stable: bool) -> Result<Tensor> {
         if stable {
-            let x = x.add(&self.attend(&self.layer_norm.forward(x)?)?)?;
+            let x = x.add(&self.self_attention(&self.layer_norm.forward(x)?)?)?;
             return x.add(&self.feed_forward.forward(&self.final_layer_norm.forward(&x)?)?);
         }
-        let x = self.layer_norm.forward(&x.add(&self.attend(x)?)?)?;
+        let x = self.layer_norm.forward(&x.add(&self.self_attention(x)?)?)?;
         self.final_layer_norm.forward(&x.add(&self.feed_forward.forward(&x)?)?)
     }
 }
@@ -304,12 +305,16 @@ pub struct Wav2Vec2 {
 }
 
 impl Wav2Vec2 {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, lists of convolutions of different lengths, heads or groups that do not divide the
-    /// width, probabilities outside [0, 1], or too little memory.
-    pub fn new(config: &Wav2Vec2Config, rng: &Generator) -> Result<Wav2Vec2> {
+    /// Counts of 0, lists of convolutions of different lengths, heads or groups that do not divide the width,
+    /// probabilities outside [0, 1], parameters that do not match, or too little memory.
+    pub fn new(config: &Wav2Vec2Config, weights: impl Into<WeightSource>) -> Result<Wav2Vec2> {
+        weights.into().network(|rng| Wav2Vec2::initial(config, rng))
+    }
+
+    fn initial(config: &Wav2Vec2Config, rng: &Generator) -> Result<Wav2Vec2> {
         let &Wav2Vec2Config { hidden_size: width, layer_norm_eps: eps, .. } = config;
         let counts = [
             ("vocab_size", config.vocab_size),

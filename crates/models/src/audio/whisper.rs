@@ -4,14 +4,13 @@
 
 use std::path::Path;
 
-use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Module, skip_init};
+use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Module};
 use serde::Deserialize;
-use tensor_core::{Device, Error, Generator, Result, Tensor};
+use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{
     ConditionedDecoder, LanguageModel, Masking, WeightSource,
     config::Activation,
-    load::load_all,
     read_config,
     seq2seq::{DecoderParts, DecoderStack, EncoderLayer, LayerConfig},
     vision::blocks::positive,
@@ -123,26 +122,26 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn new(config: &WhisperConfig, rng: &Generator) -> Result<Encoder> {
-        let &WhisperConfig { d_model: width, num_mel_bins, .. } = config;
-        let conv = |from: usize, stride: usize| {
+    fn new(source: &WeightSource, config: &WhisperConfig) -> Result<Encoder> {
+        let &WhisperConfig { d_model: width, num_mel_bins, max_source_positions: positions, .. } = config;
+        let conv = |name: &str, from: usize, stride: usize| {
             let options = ConvConfig { stride: [stride], padding: 1.into(), ..Default::default() };
-            Conv1d::with_config(from, width, 3, options, rng)
+            source.module(name, |rng| Conv1d::with_config(from, width, 3, options, rng))
         };
         let layer = config.layer(config.encoder_attention_heads, config.encoder_ffn_dim);
-        let source = WeightSource::random(rng);
-        let embed_positions = Embedding::new(config.max_source_positions, width, rng)?;
-        let table = sinusoids(config.max_source_positions, width);
-        let table = Tensor::from_vec(table, [config.max_source_positions, width], rng.device())?;
-        embed_positions.weight.assign(&table)?;
+        let layers =
+            (0..config.encoder_layers).map(|k| EncoderLayer::new(&source.at("layers").at(k), &layer));
+        let table = source.parameter_from("embed_positions.weight", &[positions, width], |rng| {
+            Tensor::from_vec(sinusoids(positions, width), [positions, width], rng.device())
+        })?;
+        let embed_positions = Embedding::from_weight(table)?;
+        embed_positions.freeze()?;
         Ok(Encoder {
-            conv1: conv(num_mel_bins, 1)?,
-            conv2: conv(width, 2)?,
+            conv1: conv("conv1", num_mel_bins, 1)?,
+            conv2: conv("conv2", width, 2)?,
             embed_positions,
-            layers: (0..config.encoder_layers)
-                .map(|_| EncoderLayer::new(&source, &layer))
-                .collect::<Result<_>>()?,
-            layer_norm: layer.norm(&source, "layer_norm")?,
+            layers: layers.collect::<Result<_>>()?,
+            layer_norm: layer.norm(source, "layer_norm")?,
         })
     }
 
@@ -190,11 +189,18 @@ pub struct Whisper {
 }
 
 impl Whisper {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, heads that do not divide the width, a width that is odd, or too little memory.
-    pub fn new(config: &WhisperConfig, rng: &Generator) -> Result<Whisper> {
+    /// Counts of 0, heads that do not divide the width, a width that is odd, parameters that do not match, or
+    /// too little memory.
+    #[track_caller]
+    pub fn new(config: &WhisperConfig, weights: impl Into<WeightSource>) -> Result<Whisper> {
+        Whisper::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &WhisperConfig, source: &WeightSource) -> Result<Whisper> {
         let counts = [
             ("vocab_size", config.vocab_size),
             ("num_mel_bins", config.num_mel_bins),
@@ -220,9 +226,10 @@ impl Whisper {
             scale: if config.scale_embedding { (config.d_model as f64).sqrt() } else { 1.0 },
         };
         let layer = config.layer(config.decoder_attention_heads, config.decoder_ffn_dim);
-        let decoder = DecoderStack::new(&WeightSource::random(rng), &layer, &parts)?;
-        let model = Model { encoder: Encoder::new(config, rng)?, decoder };
-        model.encoder.embed_positions.freeze()?;
+        let at = source.at("model");
+        let decoder = DecoderStack::new(&at.at("decoder"), &layer, &parts)?;
+        let model = Model { encoder: Encoder::new(&at.at("encoder"), config)?, decoder };
+        source.finish(&["proj_out.weight"])?; // the output layer is the table of tokens
         model.decoder.embed_tokens.iter().for_each(crate::weight_source::tie_output);
         Ok(Whisper { model, mel_bins, frames })
     }
@@ -234,11 +241,7 @@ impl Whisper {
     /// [`Whisper::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Whisper> {
-        let path = path.as_ref();
-        let config = read_config(path)?;
-        let model = skip_init(|| Whisper::new(&config, &Generator::seed(0, device)))?;
-        // The output layer is the table of tokens.
-        load_all(&model, &weights::open(path)?, device, &["proj_out.weight"])?;
+        let model = Whisper::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)?;
         model.eval();
         Ok(model)
     }

@@ -22,9 +22,14 @@ impl BertClassifier {
     /// # Errors
     /// As [`Bert::new`]; parameters that are left over.
     #[track_caller]
-    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<BertClassifier> {
+    pub fn new(config: &BertConfig, weights: impl Into<WeightSource>) -> Result<BertClassifier> {
+        BertClassifier::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &BertConfig, source: &WeightSource) -> Result<BertClassifier> {
         let style = config.style()?;
-        let encoder = Bert::new(config, source)?;
+        let encoder = Bert::build(config, source)?;
         let (width, classes) = (config.hidden_size, config.classes());
         let square = |name: &str| source.linear(name, width, width, true);
         let (dense, name) = match (style.after_padding, style.has_types) {
@@ -43,7 +48,7 @@ impl BertClassifier {
     /// A `File` error if one cannot be read, and those of [`BertClassifier::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<BertClassifier> {
-        BertClassifier::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        BertClassifier::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The logits `[N, classes]` for tokens, their mask and their types: see [`Bert::forward`].
@@ -136,8 +141,13 @@ impl BertMaskedLm {
     /// # Errors
     /// As [`Bert::new`]; parameters that are left over.
     #[track_caller]
-    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<BertMaskedLm> {
-        let encoder = Bert::new(config, source)?;
+    pub fn new(config: &BertConfig, weights: impl Into<WeightSource>) -> Result<BertMaskedLm> {
+        BertMaskedLm::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &BertConfig, source: &WeightSource) -> Result<BertMaskedLm> {
+        let encoder = Bert::build(config, source)?;
         let [transform, norm, bias] = head_names(encoder.style);
         let width = config.hidden_size;
         let model = BertMaskedLm {
@@ -164,7 +174,7 @@ impl BertMaskedLm {
     /// A `File` error if one cannot be read, and those of [`BertMaskedLm::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<BertMaskedLm> {
-        BertMaskedLm::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        BertMaskedLm::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The logits `[N, L, vocabulary]` for tokens, their mask and their types: see [`Bert::forward`].

@@ -276,7 +276,12 @@ impl Bert {
     /// An unknown `model_type`, heads that do not divide the features, or parameters that are missing or have
     /// another shape.
     #[track_caller]
-    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<Bert> {
+    pub fn new(config: &BertConfig, weights: impl Into<WeightSource>) -> Result<Bert> {
+        Bert::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &BertConfig, source: &WeightSource) -> Result<Bert> {
         let style = config.style()?;
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
         check_heads(OP, width, heads)?;
@@ -314,7 +319,7 @@ impl Bert {
     /// A `File` error if one cannot be read, and those of [`Bert::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Bert> {
-        Bert::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        Bert::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 
     /// The configuration.

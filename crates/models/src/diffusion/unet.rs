@@ -2,13 +2,14 @@
 //!
 //! Rombach et al.: High-resolution image synthesis with latent diffusion models (2022).
 
-use nn::{Conv2d, GroupNorm, LayerNorm, Linear, LinearConfig, Module, functional::AttentionOptions};
+use nn::{Conv2d, GroupNorm, LayerNorm, Linear, LinearConfig, Module};
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{BlockOptions, Downsample, ResnetBlock, Upsample, group_norm};
 use crate::{
+    WeightSource,
     attention::check_heads,
-    projected_attention::attend,
+    attention::multi_head_attention,
     vision::blocks::{check_image, conv, layer_norm, positive, tokens},
 };
 
@@ -90,7 +91,7 @@ impl UNetAttention {
     fn forward(&self, x: &Tensor, context: &Tensor) -> Result<Tensor> {
         let query = self.to_q.forward(x)?;
         let (key, value) = (self.to_k.forward(context)?, self.to_v.forward(context)?);
-        let out = attend([&query, &key, &value], self.heads, AttentionOptions::default())?;
+        let out = multi_head_attention([&query, &key, &value], self.heads)?;
         self.to_out[0].forward(&out)
     }
 }
@@ -262,12 +263,16 @@ pub struct DiffusionUNet {
 }
 
 impl DiffusionUNet {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Lists of different lengths, counts of 0, heads or groups that do not divide the channels, or too
-    /// little memory.
-    pub fn new(config: &DiffusionUNetConfig, rng: &Generator) -> Result<DiffusionUNet> {
+    /// Lists of different lengths, counts of 0, heads or groups that do not divide the channels, parameters
+    /// that do not match, or too little memory.
+    pub fn new(config: &DiffusionUNetConfig, weights: impl Into<WeightSource>) -> Result<DiffusionUNet> {
+        weights.into().network(|rng| DiffusionUNet::initial(config, rng))
+    }
+
+    fn initial(config: &DiffusionUNetConfig, rng: &Generator) -> Result<DiffusionUNet> {
         let channels = &config.block_out_channels;
         let levels = channels.len();
         let counts = [

@@ -3,12 +3,13 @@
 //! Kingma and Welling: Auto-encoding variational Bayes (2014). Rombach et al.: High-resolution image
 //! synthesis with latent diffusion models (2022).
 
-use nn::{Conv2d, GroupNorm, Linear, Module, functional::AttentionOptions};
+use nn::{Conv2d, GroupNorm, Linear, Module};
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{BlockOptions, Downsample, ResnetBlock, Upsample, group_norm};
 use crate::{
-    projected_attention::attend,
+    WeightSource,
+    attention::multi_head_attention,
     vision::blocks::{check_image, conv, positive, tokens},
 };
 
@@ -75,7 +76,7 @@ impl VaeAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = tokens(&self.group_norm.forward(x)?)?;
         let (query, key, value) = (self.to_q.forward(&y)?, self.to_k.forward(&y)?, self.to_v.forward(&y)?);
-        let y = self.to_out[0].forward(&attend([&query, &key, &value], 1, AttentionOptions::default())?)?;
+        let y = self.to_out[0].forward(&multi_head_attention([&query, &key, &value], 1)?)?;
         x.add(&y.transpose(1, 2)?.reshape(x.dims().to_vec())?)
     }
 }
@@ -240,11 +241,16 @@ pub struct AutoencoderKl {
 }
 
 impl AutoencoderKl {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// No levels, counts of 0, groups that do not divide the channels, or too little memory.
-    pub fn new(config: &AutoencoderKlConfig, rng: &Generator) -> Result<AutoencoderKl> {
+    /// No levels, counts of 0, groups that do not divide the channels, parameters that do not match, or too
+    /// little memory.
+    pub fn new(config: &AutoencoderKlConfig, weights: impl Into<WeightSource>) -> Result<AutoencoderKl> {
+        weights.into().network(|rng| AutoencoderKl::initial(config, rng))
+    }
+
+    fn initial(config: &AutoencoderKlConfig, rng: &Generator) -> Result<AutoencoderKl> {
         let &AutoencoderKlConfig { in_channels, latent_channels: latent, norm_num_groups: groups, .. } =
             config;
         let counts = [

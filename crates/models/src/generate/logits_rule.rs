@@ -12,12 +12,12 @@ type Change = dyn Fn(&[u32], &[u32], &mut [f32]) -> Result<()> + Send + Sync;
 /// `transformers.LogitsProcessor`, `prefix_allowed_tokens_fn`.
 ///
 /// ```
-/// use models::{Llama, LlamaConfig, WeightSource, generate::{GenerationConfig, LogitsRule, generate}};
+/// use models::{Llama, LlamaConfig, generate::{GenerationConfig, LogitsRule, generate}};
 /// use tensor_core::{Generator, Result};
 /// # fn main() -> Result<()> {
 /// # let config = LlamaConfig { vocab_size: 50, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2,
 /// #     num_attention_heads: 4, ..Default::default() };
-/// # let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &backend_cpu::cpu())))?;
+/// # let model = Llama::new(&config, &Generator::seed(0, &backend_cpu::cpu()))?;
 /// // Tokens 0 to 9 are digits, of which one follows the other; 10 ends the number.
 /// let digits = LogitsRule::mask(|_tokens| Ok((0..50).map(|token| token <= 10).collect()));
 /// let config = GenerationConfig {

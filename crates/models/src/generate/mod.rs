@@ -1,13 +1,13 @@
 //! Text from a language model: one token after the other, with a cache of keys and values.
 //!
 //! ```
-//! use models::{Llama, LlamaConfig, WeightSource, generate::{GenerationConfig, generate}};
+//! use models::{Llama, LlamaConfig, generate::{GenerationConfig, generate}};
 //! use tensor_core::Generator;
 //! # fn main() -> tensor_core::Result<()> {
 //! # let config = LlamaConfig { vocab_size: 50, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2,
 //! #     num_attention_heads: 4, ..Default::default() };
 //! let device = backend_cpu::cpu();
-//! let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+//! let model = Llama::new(&config, &Generator::seed(0, &device))?;
 //! let settings = GenerationConfig { max_new_tokens: 5, ..Default::default() };
 //! for token in generate(&model, &[1, 2, 3], &settings)? {
 //!     println!("{}", token?.id);
@@ -198,7 +198,7 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
     /// The next token, as the iterator gives it, without blocking: for pages of a browser.
     ///
     /// ```
-    /// # use models::{Llama, LlamaConfig, WeightSource, generate::{GenerationConfig, generate}};
+    /// # use models::{Llama, generate::{GenerationConfig, generate}};
     /// # async fn text(model: &Llama) -> tensor_core::Result<()> {
     /// let mut tokens = generate(model, &[1, 2, 3], &GenerationConfig::default())?;
     /// while let Some(token) = tokens.next_async().await {

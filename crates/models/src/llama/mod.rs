@@ -282,7 +282,7 @@ struct Decoder {
 /// A decoder of the Llama family with its output layer.
 ///
 /// ```
-/// use models::{LanguageModel, Llama, LlamaConfig, WeightSource};
+/// use models::{LanguageModel, Llama, LlamaConfig};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let config = LlamaConfig {
@@ -295,7 +295,7 @@ struct Decoder {
 ///     ..Default::default()
 /// };
 /// let device = backend_cpu::cpu();
-/// let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+/// let model = Llama::new(&config, &Generator::seed(0, &device))?;
 /// let logits = model.forward(&Tensor::new([[1i32, 2, 3]], &device)?)?;
 /// assert_eq!(logits.dims(), [1, 3, 50]);
 /// # Ok(()) }
@@ -320,7 +320,12 @@ impl Llama {
     /// A configuration that is none of the family or contradicts itself; parameters that are missing, have
     /// another shape, or are left over.
     #[track_caller]
-    pub fn new(config: &LlamaConfig, source: &WeightSource) -> Result<Llama> {
+    pub fn new(config: &LlamaConfig, weights: impl Into<WeightSource>) -> Result<Llama> {
+        Llama::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &LlamaConfig, source: &WeightSource) -> Result<Llama> {
         config.check()?;
         let style = config.style()?;
         let model = source.at("model");
@@ -356,7 +361,7 @@ impl Llama {
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Llama> {
         let path = path.as_ref();
         if path.is_dir() {
-            return Llama::new(&read_config(path)?, &WeightSource::open(path, device)?);
+            return Llama::new(&read_config(path)?, WeightSource::open(path, device)?);
         }
         Llama::from_gguf(weights::open(path)?, device)
     }
@@ -382,7 +387,7 @@ impl Llama {
             return Err(tensor_core::file::file_error(file.path(), message));
         }
         let (config, names) = from_metadata(&file)?;
-        Llama::new(&config, &WeightSource::gguf(file, names, device).floats(dtype))
+        Llama::new(&config, WeightSource::gguf(file, names, device).floats(dtype))
     }
 
     /// The dtype of hidden states.

@@ -253,7 +253,12 @@ impl Mamba {
     /// Sizes of 0, an unknown rank of steps, or parameters that are missing, have another shape, or are left
     /// over.
     #[track_caller]
-    pub fn new(config: &MambaConfig, source: &WeightSource) -> Result<Mamba> {
+    pub fn new(config: &MambaConfig, weights: impl Into<WeightSource>) -> Result<Mamba> {
+        Mamba::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &MambaConfig, source: &WeightSource) -> Result<Mamba> {
         let width = config.hidden_size;
         if [width, config.expand, config.state_size, config.conv_kernel, config.rank()?].contains(&0) {
             return Err(Error::invalid(OP, "a size of 0"));
@@ -284,7 +289,7 @@ impl Mamba {
     /// A `File` error if one cannot be read, and those of [`Mamba::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Mamba> {
-        Mamba::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        Mamba::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 }
 

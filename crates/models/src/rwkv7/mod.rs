@@ -142,7 +142,12 @@ impl Rwkv7 {
     /// another size than keys, another activation), or parameters that are missing, have another shape, or
     /// are left over.
     #[track_caller]
-    pub fn new(config: &Rwkv7Config, source: &WeightSource) -> Result<Rwkv7> {
+    pub fn new(config: &Rwkv7Config, weights: impl Into<WeightSource>) -> Result<Rwkv7> {
+        Rwkv7::build(config, &weights.into())
+    }
+
+    #[track_caller]
+    fn build(config: &Rwkv7Config, source: &WeightSource) -> Result<Rwkv7> {
         config.check()?;
         let (at, width) = (source.at("model"), config.hidden_size);
         let layers = (0..config.num_hidden_layers).map(|k| Layer::new(&at.at("layers").at(k), config, k));
@@ -166,7 +171,7 @@ impl Rwkv7 {
     /// A `File` error if one cannot be read, and those of [`Rwkv7::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Rwkv7> {
-        Rwkv7::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+        Rwkv7::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)
     }
 }
 

@@ -34,7 +34,9 @@ impl LayerConfig {
 
     #[track_caller]
     fn attention(&self, source: &WeightSource, name: &str) -> Result<ProjectedAttention> {
-        ProjectedAttention::load(self.model, &source.at(name), self.width, self.heads, self.key_bias)
+        let at = source.at(name);
+        let linear = |name: &str, bias: bool| at.linear(name, self.width, self.width, bias);
+        ProjectedAttention::of_layers(self.model, [self.width, self.heads], self.key_bias, linear)
     }
 
     /// x + part(norm(x)), or norm(x + part(x)).
@@ -80,9 +82,8 @@ impl EncoderLayer {
     /// The states `[N, L, width]` after this layer.
     #[track_caller]
     pub(crate) fn forward(&self, x: &Tensor, masking: &Masking) -> Result<Tensor> {
-        let x = self.config.residual(x, &self.self_attn_layer_norm, |x| {
-            self.self_attn.forward_to(x, &self.self_attn.memory(x)?, masking)
-        })?;
+        let x =
+            self.config.residual(x, &self.self_attn_layer_norm, |x| self.self_attn.forward(x, x, masking))?;
         self.config.residual(&x, &self.final_layer_norm, |x| {
             self.fc2.forward(&self.config.activation.activate(&self.fc1.forward(x)?))
         })

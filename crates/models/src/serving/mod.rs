@@ -6,13 +6,13 @@
 //! others.
 //!
 //! ```
-//! use models::{Llama, LlamaConfig, WeightSource, serving::{Engine, EngineConfig, Event, Request}};
+//! use models::{Llama, LlamaConfig, serving::{Engine, EngineConfig, Event, Request}};
 //! use tensor_core::Generator;
 //! # fn main() -> tensor_core::Result<()> {
 //! # let config = LlamaConfig { vocab_size: 50, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2,
 //! #     num_attention_heads: 4, ..Default::default() };
 //! # let device = backend_cpu::cpu();
-//! let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+//! let model = Llama::new(&config, &Generator::seed(0, &device))?;
 //! let mut engine = Engine::new(Box::new(model), EngineConfig::default())?;
 //! let first = engine.add(Request::new(vec![1, 2, 3], 5))?;
 //! engine.add(Request::new(vec![4, 5], 2))?;

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use nn::{Layer, skip_init};
+use nn::Layer;
 use serde::Deserialize;
-use tensor_core::{Device, Error, Generator, Result, Tensor, file::file_error};
+use tensor_core::{Device, Error, Result, Tensor, file::file_error};
 use weights::WeightFile;
 
 use super::{
@@ -14,12 +14,12 @@ use super::{
     ResNetConfig, SwinConfig, SwinTransformer, TimmVit, TimmVitConfig, Vgg, VggConfig, VisionTransformer,
     VisionTransformerConfig, VitPool,
 };
-use crate::{load::load_all, read_config, read_labels};
+use crate::{WeightSource, read_config, read_labels};
 
 const OP: &str = "ImageClassifier";
 
-/// The network of a preset with this number of classes.
-type Build = fn(usize, &Generator) -> Result<Box<dyn Layer>>;
+/// The network of a preset with this number of classes and the parameters of a source.
+type Build = fn(usize, WeightSource) -> Result<Box<dyn Layer>>;
 
 /// An architecture by name.
 struct Architecture {
@@ -35,9 +35,9 @@ macro_rules! architectures {
         &[$($(Architecture {
             name: stringify!($name),
             classifier: $classifier,
-            build: |num_classes, rng| {
+            build: |num_classes, weights| {
                 let config = $config { num_classes, ..$config::$name() };
-                Ok(Box::new($model::new(&config, rng)?))
+                Ok(Box::new($model::new(&config, weights)?))
             },
         }),*),*]
     };
@@ -219,7 +219,7 @@ impl ImageClassifier {
     pub fn open(architecture: &str, path: impl AsRef<Path>, device: &Device) -> Result<ImageClassifier> {
         let is_timm = TIMM.iter().any(|(name, _)| *name == architecture);
         let file = weights::open(path)?;
-        let network = network(architecture, &TimmArguments::default(), &file, device)?;
+        let network = network(architecture, &TimmArguments::default(), file, device)?;
         let preprocess = if is_timm { Preprocess::half() } else { Preprocess::imagenet() };
         Ok(ImageClassifier { network, preprocess, labels: Vec::new() })
     }
@@ -236,7 +236,7 @@ impl ImageClassifier {
         let config: TimmFile = read_config(path)?;
         let preprocess = config.pretrained_cfg.preprocess(&config_path)?;
         let file = weights::open(path)?;
-        let network = match network(&config.architecture, &config.model_args, &file, device) {
+        let network = match network(&config.architecture, &config.model_args, file, device) {
             Ok(network) => network,
             Err(error) => return Err(file_error(&config_path, error.to_string())),
         };
@@ -271,10 +271,9 @@ impl ImageClassifier {
 fn network(
     name: &str,
     arguments: &TimmArguments,
-    file: &WeightFile,
+    file: WeightFile,
     device: &Device,
 ) -> Result<Box<dyn Layer>> {
-    let rng = Generator::seed(0, device);
     let classes = |classifier: &str| {
         let weight = format!("{classifier}.weight");
         match file.info(&weight).and_then(|info| info.shape().dims().first()) {
@@ -288,12 +287,12 @@ fn network(
             return Err(Error::invalid(OP, message));
         }
         let count = classes(found.classifier)?;
-        skip_init(|| (found.build)(count, &rng))?
+        (found.build)(count, WeightSource::file(file, device))?
     } else if let Some((_, preset)) = TIMM.iter().find(|(known, _)| *known == name) {
         let mut config = preset();
         arguments.change(&mut config);
         config.num_classes = classes("head")?;
-        Box::new(skip_init(|| TimmVit::new(&config, &rng))?)
+        Box::new(TimmVit::new(&config, WeightSource::file(file, device))?)
     } else {
         let known: Vec<&str> = ImageClassifier::architectures().collect();
         return Err(Error::invalid(
@@ -301,7 +300,6 @@ fn network(
             format!("no architecture \"{name}\"; known are {}", known.join(", ")),
         ));
     };
-    load_all(&network, file, device, &[])?;
     network.eval();
     Ok(network)
 }

@@ -6,6 +6,7 @@ use nn::{Conv2d, ConvConfig, Flatten, Linear, Module, Parameter, Sequential, Sto
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{Activation, LayerNorm2d, Permute, check_image, layer, layer_norm, patches, positive};
+use crate::WeightSource;
 
 /// The configuration of a [`ConvNeXt`].
 #[derive(Clone, Debug, PartialEq)]
@@ -92,12 +93,16 @@ pub struct ConvNeXt {
 }
 
 impl ConvNeXt {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No stages, lists of different lengths, counts of 0, a probability outside [0, 1], or too little
-    /// memory.
-    pub fn new(config: &ConvNeXtConfig, rng: &Generator) -> Result<ConvNeXt> {
+    /// No stages, lists of different lengths, counts of 0, a probability outside [0, 1], parameters that do
+    /// not match, or too little memory.
+    pub fn new(config: &ConvNeXtConfig, weights: impl Into<WeightSource>) -> Result<ConvNeXt> {
+        weights.into().network(|rng| ConvNeXt::initial(config, rng))
+    }
+
+    fn initial(config: &ConvNeXtConfig, rng: &Generator) -> Result<ConvNeXt> {
         const MODEL: &str = "ConvNeXt";
         let ConvNeXtConfig { channels, num_layers, stochastic_depth_prob, layer_scale, num_classes } = config;
         positive(MODEL, &[("num_classes", *num_classes), ("the number of stages", channels.len())])?;

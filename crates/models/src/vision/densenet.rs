@@ -10,6 +10,7 @@ use nn::{
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{Numbered, check_image, conv, global_mean, layer, positive};
+use crate::WeightSource;
 
 /// The configuration of a [`DenseNet`], with torchvision's names.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,11 +133,15 @@ pub struct DenseNet {
 }
 
 impl DenseNet {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No blocks, counts of 0, a dropout outside [0, 1], or too little memory.
-    pub fn new(config: &DenseNetConfig, rng: &Generator) -> Result<DenseNet> {
+    /// No blocks, counts of 0, a dropout outside [0, 1], parameters that do not match, or too little memory.
+    pub fn new(config: &DenseNetConfig, weights: impl Into<WeightSource>) -> Result<DenseNet> {
+        weights.into().network(|rng| DenseNet::initial(config, rng))
+    }
+
+    fn initial(config: &DenseNetConfig, rng: &Generator) -> Result<DenseNet> {
         let counts = [
             ("growth_rate", config.growth_rate),
             ("num_init_features", config.num_init_features),

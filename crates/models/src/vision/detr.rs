@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use nn::{Conv2d, Embedding, LayerNorm, Linear, Module, functional::AttentionOptions, skip_init};
+use nn::{Conv2d, Embedding, LayerNorm, Linear, Module};
 use serde::Deserialize;
 use tensor_core::{Device, Error, Generator, Result, Tensor};
 
@@ -14,7 +14,7 @@ use super::{
     boxes::Detection,
     resnet::{Backbone, ResNetConfig},
 };
-use crate::{load::load_all, projected_attention::ProjectedAttention, read_config};
+use crate::{WeightSource, projected_attention::ProjectedAttention, read_config};
 
 /// The configuration of a [`Detr`], with transformers' names, and read from its `config.json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -172,7 +172,7 @@ impl EncoderLayer {
     fn new(config: &DetrConfig, rng: &Generator) -> Result<EncoderLayer> {
         let (width, hidden) = (config.d_model, config.encoder_ffn_dim);
         Ok(EncoderLayer {
-            self_attn: ProjectedAttention::new(MODEL, width, config.encoder_attention_heads, true, rng)?,
+            self_attn: ProjectedAttention::new(MODEL, width, config.encoder_attention_heads, rng)?,
             self_attn_layer_norm: layer_norm(width, EPS, rng)?,
             fc1: Linear::new(width, hidden, rng)?,
             fc2: Linear::new(hidden, width, rng)?,
@@ -182,7 +182,7 @@ impl EncoderLayer {
 
     fn forward(&self, x: &Tensor, positions: &Tensor) -> Result<Tensor> {
         let placed = x.add(positions)?;
-        let y = self.self_attn.forward_with(&placed, &placed, x, AttentionOptions::default())?;
+        let y = self.self_attn.forward_with(&placed, &placed, x)?;
         let x = self.self_attn_layer_norm.forward(&x.add(&y)?)?;
         let y = self.fc2.forward(&self.fc1.forward(&x)?.relu())?;
         self.final_layer_norm.forward(&x.add(&y)?)
@@ -205,9 +205,9 @@ impl DecoderLayer {
     fn new(config: &DetrConfig, rng: &Generator) -> Result<DecoderLayer> {
         let (width, hidden, heads) = (config.d_model, config.decoder_ffn_dim, config.decoder_attention_heads);
         Ok(DecoderLayer {
-            self_attn: ProjectedAttention::new(MODEL, width, heads, true, rng)?,
+            self_attn: ProjectedAttention::new(MODEL, width, heads, rng)?,
             self_attn_layer_norm: layer_norm(width, EPS, rng)?,
-            encoder_attn: ProjectedAttention::new(MODEL, width, heads, true, rng)?,
+            encoder_attn: ProjectedAttention::new(MODEL, width, heads, rng)?,
             encoder_attn_layer_norm: layer_norm(width, EPS, rng)?,
             fc1: Linear::new(width, hidden, rng)?,
             fc2: Linear::new(hidden, width, rng)?,
@@ -217,11 +217,11 @@ impl DecoderLayer {
 
     /// The next state of the objects' queries, with the encoder's tokens and their positions.
     fn forward(&self, x: &Tensor, queries: &Tensor, memory: &Tensor, positions: &Tensor) -> Result<Tensor> {
-        let (placed, options) = (x.add(queries)?, AttentionOptions::default());
-        let y = self.self_attn.forward_with(&placed, &placed, x, options)?;
+        let placed = x.add(queries)?;
+        let y = self.self_attn.forward_with(&placed, &placed, x)?;
         let x = self.self_attn_layer_norm.forward(&x.add(&y)?)?;
         let (query, key) = (x.add(queries)?, memory.add(positions)?);
-        let y = self.encoder_attn.forward_with(&query, &key, memory, options)?;
+        let y = self.encoder_attn.forward_with(&query, &key, memory)?;
         let x = self.encoder_attn_layer_norm.forward(&x.add(&y)?)?;
         let y = self.fc2.forward(&self.fc1.forward(&x)?.relu())?;
         self.final_layer_norm.forward(&x.add(&y)?)
@@ -310,12 +310,16 @@ pub struct Detr {
 }
 
 impl Detr {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
     /// A bad configuration of the backbone, counts of 0, heads that do not divide the width, a width that is
-    /// no multiple of 4, or too little memory.
-    pub fn new(config: &DetrConfig, rng: &Generator) -> Result<Detr> {
+    /// no multiple of 4, parameters that do not match, or too little memory.
+    pub fn new(config: &DetrConfig, weights: impl Into<WeightSource>) -> Result<Detr> {
+        weights.into().network(|rng| Detr::initial(config, rng))
+    }
+
+    fn initial(config: &DetrConfig, rng: &Generator) -> Result<Detr> {
         let width = config.d_model;
         let counts = [
             ("d_model", width),
@@ -356,10 +360,7 @@ impl Detr {
     /// A `File` error for a configuration of another network or other weights, and those of [`Detr::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Detr> {
-        let path = path.as_ref();
-        let config = read_config(path)?;
-        let model = skip_init(|| Detr::new(&config, &Generator::seed(0, device)))?;
-        load_all(&model, &weights::open(path)?, device, &["num_batches_tracked"])?;
+        let model = Detr::new(&read_config(path.as_ref())?, WeightSource::open(path, device)?)?;
         model.eval();
         Ok(model)
     }

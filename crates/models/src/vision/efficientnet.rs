@@ -10,6 +10,7 @@ use super::blocks::{
     Activation, ConvNormActivation, LinearInit, SqueezeExcitation, check_image, global_mean, initialize,
     layer, make_divisible, positive,
 };
+use crate::WeightSource;
 
 /// A stage of an [`EfficientNet`]: torchvision's `MBConvConfig` and `FusedMBConvConfig`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -231,12 +232,16 @@ pub struct EfficientNet {
 }
 
 impl EfficientNet {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
     /// No stages, counts of 0, stages whose channels do not follow from each other, a stride other than 1 or
-    /// 2, probabilities outside [0, 1], or too little memory.
-    pub fn new(config: &EfficientNetConfig, rng: &Generator) -> Result<EfficientNet> {
+    /// 2, probabilities outside [0, 1], parameters that do not match, or too little memory.
+    pub fn new(config: &EfficientNetConfig, weights: impl Into<WeightSource>) -> Result<EfficientNet> {
+        weights.into().network(|rng| EfficientNet::initial(config, rng))
+    }
+
+    fn initial(config: &EfficientNetConfig, rng: &Generator) -> Result<EfficientNet> {
         const MODEL: &str = "EfficientNet";
         let &EfficientNetConfig { last_channel, num_classes, dropout, stochastic_depth_prob, .. } = config;
         positive(MODEL, &[("last_channel", last_channel), ("num_classes", num_classes)])?;

@@ -9,6 +9,7 @@ use super::blocks::{
     Activation, ConvNormActivation, LinearInit, check_image, conv, global_mean, initialize, layer,
     make_divisible, positive,
 };
+use crate::WeightSource;
 
 /// A stage of a [`MobileNetV2`]: t, c, n and s of the paper's table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +112,16 @@ pub struct MobileNetV2 {
 }
 
 impl MobileNetV2 {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No stages, counts of 0, a stride other than 1 or 2, a width that is not above 0, a dropout outside
-    /// [0, 1], or too little memory.
-    pub fn new(config: &MobileNetV2Config, rng: &Generator) -> Result<MobileNetV2> {
+    /// No stages, counts of 0, a stride other than 1 or 2, a width that is not above 0, a dropout outside [0,
+    /// 1], parameters that do not match, or too little memory.
+    pub fn new(config: &MobileNetV2Config, weights: impl Into<WeightSource>) -> Result<MobileNetV2> {
+        weights.into().network(|rng| MobileNetV2::initial(config, rng))
+    }
+
+    fn initial(config: &MobileNetV2Config, rng: &Generator) -> Result<MobileNetV2> {
         let &MobileNetV2Config { width_mult, round_nearest, last_channel, num_classes, dropout, .. } = config;
         let stages = &config.inverted_residual_setting;
         let counts = [

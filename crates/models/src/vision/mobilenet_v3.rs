@@ -9,6 +9,7 @@ use super::blocks::{
     Activation, ConvNormActivation, LinearInit, SqueezeExcitation, check_image, global_mean, initialize,
     layer, make_divisible, positive,
 };
+use crate::WeightSource;
 
 /// A block of a [`MobileNetV3`]: a row of the paper's tables 1 and 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,12 +161,16 @@ pub struct MobileNetV3 {
 }
 
 impl MobileNetV3 {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
     /// No blocks, counts of 0, blocks whose channels do not follow from each other, a stride other than 1 or
-    /// 2, a dropout outside [0, 1], or too little memory.
-    pub fn new(config: &MobileNetV3Config, rng: &Generator) -> Result<MobileNetV3> {
+    /// 2, a dropout outside [0, 1], parameters that do not match, or too little memory.
+    pub fn new(config: &MobileNetV3Config, weights: impl Into<WeightSource>) -> Result<MobileNetV3> {
+        weights.into().network(|rng| MobileNetV3::initial(config, rng))
+    }
+
+    fn initial(config: &MobileNetV3Config, rng: &Generator) -> Result<MobileNetV3> {
         let &MobileNetV3Config { last_channel, num_classes, dropout, .. } = config;
         positive("MobileNetV3", &[("last_channel", last_channel), ("num_classes", num_classes)])?;
         let Some(first) = config.inverted_residual_setting.first() else {

@@ -9,6 +9,7 @@ use nn::{
 use tensor_core::{Generator, Result, Tensor};
 
 use super::blocks::check_image;
+use crate::WeightSource;
 
 /// A convolution without padding, its activation, and a max pool with a stride of 2 if `window` is given.
 fn stage(conv: &Conv2d, prelu: &Prelu, window: Option<usize>, x: &Tensor) -> Result<Tensor> {
@@ -51,11 +52,15 @@ pub struct PNet {
 }
 
 impl PNet {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Too little memory.
-    pub fn new(rng: &Generator) -> Result<PNet> {
+    /// Parameters that do not match, or too little memory.
+    pub fn new(weights: impl Into<WeightSource>) -> Result<PNet> {
+        weights.into().network(PNet::initial)
+    }
+
+    fn initial(rng: &Generator) -> Result<PNet> {
         let prelu = |channels: usize| Prelu::new(channels, rng.device());
         Ok(PNet {
             conv1: Conv2d::new(3, 10, 3, rng)?,
@@ -108,11 +113,15 @@ pub struct RNet {
 }
 
 impl RNet {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Too little memory.
-    pub fn new(rng: &Generator) -> Result<RNet> {
+    /// Parameters that do not match, or too little memory.
+    pub fn new(weights: impl Into<WeightSource>) -> Result<RNet> {
+        weights.into().network(RNet::initial)
+    }
+
+    fn initial(rng: &Generator) -> Result<RNet> {
         let prelu = |channels: usize| Prelu::new(channels, rng.device());
         Ok(RNet {
             conv1: Conv2d::new(3, 28, 3, rng)?,
@@ -175,11 +184,15 @@ pub struct ONet {
 }
 
 impl ONet {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// Too little memory.
-    pub fn new(rng: &Generator) -> Result<ONet> {
+    /// Parameters that do not match, or too little memory.
+    pub fn new(weights: impl Into<WeightSource>) -> Result<ONet> {
+        weights.into().network(ONet::initial)
+    }
+
+    fn initial(rng: &Generator) -> Result<ONet> {
         let prelu = |channels: usize| Prelu::new(channels, rng.device());
         Ok(ONet {
             conv1: Conv2d::new(3, 32, 3, rng)?,

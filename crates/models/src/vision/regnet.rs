@@ -9,6 +9,7 @@ use super::blocks::{
     Activation, ConvNormActivation, Numbered, SqueezeExcitation, check_image, global_mean, layer,
     make_divisible, positive,
 };
+use crate::WeightSource;
 
 /// The configuration of a [`RegNet`]: the parameters of the linear rule for widths, u = w_0 + w_a · block,
 /// which is rounded to powers of w_m and then to multiples of 8.
@@ -188,12 +189,16 @@ pub struct RegNet {
 }
 
 impl RegNet {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// Counts of 0, a `w_0` that is no multiple of 8, a negative slope, a ratio of at most 1, or too little
-    /// memory.
-    pub fn new(config: &RegNetConfig, rng: &Generator) -> Result<RegNet> {
+    /// Counts of 0, a `w_0` that is no multiple of 8, a negative slope, a ratio of at most 1, parameters that
+    /// do not match, or too little memory.
+    pub fn new(config: &RegNetConfig, weights: impl Into<WeightSource>) -> Result<RegNet> {
+        weights.into().network(|rng| RegNet::initial(config, rng))
+    }
+
+    fn initial(config: &RegNetConfig, rng: &Generator) -> Result<RegNet> {
         let stem = ConvNormActivation { stride: 2, ..Default::default() };
         let stem = stem.layers(3, config.stem_width, rng)?;
         let (mut from, mut stages) = (config.stem_width, Vec::new());

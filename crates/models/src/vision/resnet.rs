@@ -10,6 +10,7 @@ use nn::{
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{LinearInit, check_image, conv, global_mean, initialize, layer, positive};
+use crate::WeightSource;
 
 /// The kind of a [`ResNet`]'s blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,12 +299,16 @@ impl Module for ResNet {
 }
 
 impl ResNet {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
     /// A stage without blocks, no classes, groups or width, basic blocks with groups, another width or
-    /// dilation, or too little memory.
-    pub fn new(config: &ResNetConfig, rng: &Generator) -> Result<ResNet> {
+    /// dilation, parameters that do not match, or too little memory.
+    pub fn new(config: &ResNetConfig, weights: impl Into<WeightSource>) -> Result<ResNet> {
+        weights.into().network(|rng| ResNet::initial(config, rng))
+    }
+
+    fn initial(config: &ResNetConfig, rng: &Generator) -> Result<ResNet> {
         positive("ResNet", &[("num_classes", config.num_classes)])?;
         let backbone = Backbone::new(config, false, rng)?;
         Ok(ResNet { backbone, fc: Linear::new(512 * config.block.expansion(), config.num_classes, rng)? })

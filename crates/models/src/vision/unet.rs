@@ -10,6 +10,7 @@ use nn::{
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{check_image, conv, layer, positive};
+use crate::WeightSource;
 
 /// The configuration of a [`UNet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,12 +129,16 @@ pub struct UNet {
 }
 
 impl UNet {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// No channels or classes, an odd width, or too little memory.
-    pub fn new(config: UNetConfig, rng: &Generator) -> Result<UNet> {
-        let UNetConfig { channels, classes, width, bilinear } = config;
+    /// No channels or classes, an odd width, parameters that do not match, or too little memory.
+    pub fn new(config: &UNetConfig, weights: impl Into<WeightSource>) -> Result<UNet> {
+        weights.into().network(|rng| UNet::initial(config, rng))
+    }
+
+    fn initial(config: &UNetConfig, rng: &Generator) -> Result<UNet> {
+        let &UNetConfig { channels, classes, width, bilinear } = config;
         positive("UNet", &[("channels", channels), ("classes", classes), ("width", width)])?;
         if !width.is_multiple_of(2) {
             return Err(Error::invalid("UNet", format!("a width of {width}: give an even one")));

@@ -9,6 +9,7 @@ use nn::{
 use tensor_core::{Generator, Result, Tensor};
 
 use super::blocks::{LinearInit, check_image, initialize, layer, positive};
+use crate::WeightSource;
 
 /// A step of a [`Vgg`]'s features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +78,16 @@ pub struct Vgg {
 }
 
 impl Vgg {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No channels, hidden units or classes, a dropout outside [0, 1], or too little memory.
-    pub fn new(config: &VggConfig, rng: &Generator) -> Result<Vgg> {
+    /// No channels, hidden units or classes, a dropout outside [0, 1], parameters that do not match, or too
+    /// little memory.
+    pub fn new(config: &VggConfig, weights: impl Into<WeightSource>) -> Result<Vgg> {
+        weights.into().network(|rng| Vgg::initial(config, rng))
+    }
+
+    fn initial(config: &VggConfig, rng: &Generator) -> Result<Vgg> {
         let &VggConfig { hidden, num_classes, dropout, .. } = config;
         positive("Vgg", &[("hidden", hidden), ("num_classes", num_classes)])?;
         let (mut features, mut from) = (Sequential::new(), 3);

@@ -9,7 +9,6 @@ use std::path::Path;
 use nn::{
     BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Module, Parameter, Sequential,
     functional::{PoolOptions, interpolate, max_pool2d_with},
-    skip_init,
 };
 use tensor_core::{Device, Error, Generator, Result, Tensor, file::file_error};
 use weights::WeightFile;
@@ -18,7 +17,7 @@ use super::{
     blocks::{check_image, layer, positive},
     boxes::{Corners, Detection, batched_nms},
 };
-use crate::load::load_all;
+use crate::WeightSource;
 
 /// The configuration of a [`YoloV8`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -293,11 +292,15 @@ pub struct YoloV8 {
 }
 
 impl YoloV8 {
-    /// A network with PyTorch's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have PyTorch's initial values.
     ///
     /// # Errors
-    /// No classes, factors that are not above 0, or too little memory.
-    pub fn new(config: YoloV8Config, rng: &Generator) -> Result<YoloV8> {
+    /// No classes, factors that are not above 0, parameters that do not match, or too little memory.
+    pub fn new(config: &YoloV8Config, weights: impl Into<WeightSource>) -> Result<YoloV8> {
+        weights.into().network(|rng| YoloV8::initial(config, rng))
+    }
+
+    fn initial(config: &YoloV8Config, rng: &Generator) -> Result<YoloV8> {
         positive(MODEL, &[("classes", config.classes), ("max_channels", config.max_channels)])?;
         if ![config.depth, config.width].iter().all(|factor| factor.is_finite() && *factor > 0.0) {
             let message = format!("depth {} and width {}: give factors above 0", config.depth, config.width);
@@ -341,9 +344,7 @@ impl YoloV8 {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>, device: &Device) -> Result<YoloV8> {
         let file = weights::open(path)?;
-        let config = YoloV8Config::of_weights(&file)?;
-        let model = skip_init(|| YoloV8::new(config, &Generator::seed(0, device)))?;
-        load_all(&model, &file, device, &[])?;
+        let model = YoloV8::new(&YoloV8Config::of_weights(&file)?, WeightSource::file(file, device))?;
         model.eval();
         Ok(model)
     }

@@ -4,7 +4,6 @@ use models::audio::{
     WHISPER_SAMPLES, Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig, WhisperDecoding, log_mel_spectrogram,
     pad_or_trim,
 };
-use nn::Module;
 use tensor_core::{Generator, Result};
 
 use crate::{
@@ -17,8 +16,7 @@ use crate::{
 fn whisper() {
     Fixture::open("whisper").check(1e-4, |fixture, device| {
         let config: WhisperConfig = models::read_config(fixture.folder())?;
-        let model = Whisper::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = Whisper::new(&config, fixture.source(device))?;
         let ids = fixture.input("ids", device);
         let encoded = model.encode(&fixture.input("mels", device))?;
         let logits = model.decode(&ids, &encoded)?;
@@ -47,8 +45,7 @@ pub(crate) fn decoding() -> WhisperDecoding {
 fn greedy_text_is_what_the_logits_say() -> Result<()> {
     let (fixture, device) = (Fixture::open("whisper"), backend_cpu::cpu());
     let config: WhisperConfig = models::read_config(fixture.folder())?;
-    let model = Whisper::new(&config, &Generator::seed(0, &device))?;
-    model.load_state_dict(&fixture.weights(&device))?;
+    let model = Whisper::new(&config, fixture.source(&device))?;
     let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
     let decoding = decoding();
     assert_eq!(decoding.prompt(Some("de"), "transcribe")?, [1, 7, 9]);
@@ -92,7 +89,7 @@ fn spectrograms_are_those_of_whispers_front_end() {
 
 fn ctc(name: &str) {
     let config: Wav2Vec2Config = models::read_config(Fixture::open(name).folder()).unwrap();
-    classifies(name, |rng| Wav2Vec2::new(&config, rng));
+    classifies(name, |weights| Wav2Vec2::new(&config, weights));
 }
 
 #[test]

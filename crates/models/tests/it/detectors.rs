@@ -46,8 +46,7 @@ fn a_folder_of_timm_is_a_classifier() -> Result<()> {
         num_classes: 10,
         ..TimmVitConfig::vit_tiny_patch16_224()
     };
-    let model = TimmVit::new(&config, &Generator::seed(0, &device))?;
-    model.load_state_dict(&fixture.weights(&device))?;
+    let model = TimmVit::new(&config, fixture.source(&device))?;
     model.eval();
     let picture = Tensor::rand([3, 20, 16], &Generator::seed(1, &device))?;
     let shares = floats(&model.forward(&expected.apply(&picture)?)?.softmax(-1)?);
@@ -80,7 +79,7 @@ fn a_file_of_torchvision_is_a_classifier() -> Result<()> {
     assert_eq!(all[0].label, all[0].class.to_string());
     let message = |name: &str| ImageClassifier::open(name, &path, &device).unwrap_err().to_string();
     assert!(message("resnet19").contains("no architecture \"resnet19\"; known are resnet18, resnet34"));
-    assert!(message("resnet34").contains("lacks \"layer1.2."));
+    assert!(message("resnet34").contains("has no \"layer1.2."));
     assert!(message("densenet121").contains("has no \"classifier.weight\", as densenet121 has"));
     Ok(())
 }

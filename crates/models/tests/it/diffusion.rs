@@ -3,8 +3,6 @@
 use models::diffusion::{
     AutoencoderKl, AutoencoderKlConfig, DiffusionUNet, DiffusionUNetConfig, Rule, Scheduler,
 };
-use nn::Module;
-use tensor_core::Generator;
 
 use crate::{
     devices,
@@ -13,8 +11,7 @@ use crate::{
 
 fn unet(name: &str, config: &DiffusionUNetConfig) {
     Fixture::open(name).check(1e-4, |fixture, device| {
-        let model = DiffusionUNet::new(config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = DiffusionUNet::new(config, fixture.source(device))?;
         let [x, times, text] = ["x", "times", "text"].map(|name| fixture.input(name, device));
         let noise = model.forward(&x, &times, &text)?;
         let loss = noise.square().mean();
@@ -56,8 +53,7 @@ fn autoencoder_kl() {
         ..AutoencoderKlConfig::stable_diffusion()
     };
     Fixture::open("autoencoder_kl").check(1e-4, |fixture, device| {
-        let model = AutoencoderKl::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = AutoencoderKl::new(&config, fixture.source(device))?;
         let latents = model.encode(&fixture.input("x", device))?;
         let image = model.decode(&latents.mean)?;
         let loss = image.square().mean();

@@ -3,8 +3,9 @@
 use std::{fs, path::Path};
 
 use autograd::TensorGrad;
+use models::WeightSource;
 use nn::{Layer, Module, StateDict, save_safetensors};
-use tensor_core::{DType, Device, Generator, Result, Tensor};
+use tensor_core::{DType, Device, Result, Tensor};
 use weights::WeightFile;
 
 use crate::{devices, formula};
@@ -44,6 +45,11 @@ impl Fixture {
     /// The weights under the reference's names.
     pub(crate) fn weights(&self, device: &Device) -> StateDict {
         formula::weights(&self.file, device)
+    }
+
+    /// The weights as a source for a model.
+    pub(crate) fn source(&self, device: &Device) -> WeightSource {
+        WeightSource::state_dict(self.weights(device), device)
     }
 
     /// An input on a device; integers are in the device's dtype of indices.
@@ -103,10 +109,9 @@ impl Fixture {
 }
 
 /// Compares the logits for the fixture's `x`, the mean of their squares and its gradients on every device.
-pub(crate) fn classifies<M: Layer>(name: &str, make: impl Fn(&Generator) -> Result<M>) {
+pub(crate) fn classifies<M: Layer>(name: &str, make: impl Fn(WeightSource) -> Result<M>) {
     Fixture::open(name).check(1e-4, |fixture, device| {
-        let model = make(&Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = make(fixture.source(device))?;
         model.eval();
         let logits = model.forward(&fixture.input("x", device))?;
         let loss = logits.square().mean();

@@ -1,7 +1,7 @@
 //! Texts that match a grammar: small random models, which would write anything else by themselves.
 
 use models::{
-    Llama, LlamaConfig, WeightSource,
+    Llama, LlamaConfig,
     generate::{
         BeamConfig, GenerationConfig, LogitsRule, SamplingConfig, beam_search, generate, generate_batch,
         generate_speculative,
@@ -28,7 +28,7 @@ fn model(seed: u64) -> Llama {
         max_position_embeddings: 512,
         ..Default::default()
     };
-    Llama::new(&config, &WeightSource::random(&Generator::seed(seed, &backend_cpu::cpu()))).unwrap()
+    Llama::new(&config, &Generator::seed(seed, &backend_cpu::cpu())).unwrap()
 }
 
 fn settings(tokenizer: &Tokenizer, rule: LogitsRule, temperature: f64, seed: u64) -> GenerationConfig {

@@ -72,7 +72,7 @@ fn a_model_of_another_configuration_is_refused() {
     refused(
         "\"num_hidden_layers\": 2",
         "\"num_hidden_layers\": 1",
-        "tensors belong to no part of this model",
+        "tensors that belong to no part of this model",
     );
     refused("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "model.layers.2");
     refused("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "do not divide");

@@ -19,6 +19,7 @@ mod real;
 mod serving;
 mod text;
 mod vision;
+mod weight_source;
 
 use tensor_core::Device;
 

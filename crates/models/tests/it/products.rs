@@ -20,9 +20,8 @@ use models::{
     load_language_model,
     serving::{Engine, EngineConfig, Event, Request},
 };
-use nn::Module;
 use taper_testing::{hooked, run_alone};
-use tensor_core::{Device, Generator, Tensor, kernel::Body, without_fusion};
+use tensor_core::{Device, Tensor, kernel::Body, without_fusion};
 
 use crate::{audio::decoding, fixture::Fixture};
 
@@ -181,8 +180,7 @@ fn a_decoder_of_speech_or_text_computes_each_product_once() {
     let (device, count) = counting();
     let fixture = Fixture::open("whisper");
     let model =
-        Whisper::new(&models::read_config(fixture.folder()).unwrap(), &Generator::seed(0, &device)).unwrap();
-    model.load_state_dict(&fixture.weights(&device)).unwrap();
+        Whisper::new(&models::read_config(fixture.folder()).unwrap(), fixture.source(&device)).unwrap();
     let mels = fixture.input("mels", &device).narrow(0, 0, 1).unwrap();
     check("whisper, 6 tokens", products(&count, || drop(model.greedy(&mels, &[1], &decoding()).unwrap())));
 

@@ -9,12 +9,13 @@
 use std::path::{Path, PathBuf};
 
 use models::{
+    WeightSource,
     audio::{Crepe, CrepeConfig, VoiceEncoder},
     vision::{ONet, PNet, RNet},
 };
 use nn::{Layer, Module};
 use taper_testing::settings::downloaded_file;
-use tensor_core::{Device, Generator, Result, Tensor};
+use tensor_core::{Device, Result, Tensor};
 
 use crate::{devices, fixture::floats};
 
@@ -34,17 +35,16 @@ fn reference(name: &str, device: &Device) -> Tensor {
 fn compare<M: Module>(
     file: &str,
     part: Option<&str>,
-    make: impl Fn(&Generator) -> Result<M>,
+    make: impl Fn(WeightSource) -> Result<M>,
     run: impl Fn(&M, &Device) -> Result<Vec<(&'static str, Tensor)>>,
 ) {
     let Some(path) = find(file) else { return };
     for device in devices() {
-        let model = make(&Generator::seed(0, &device)).unwrap();
         let mut weights = weights::open(&path).unwrap();
         if let Some(part) = part {
             weights = weights.under(part).unwrap();
         }
-        model.load_state_dict(&weights.state_dict(&device).unwrap()).unwrap();
+        let model = make(WeightSource::file(weights, &device)).unwrap();
         model.eval();
         for (name, found) in run(&model, &device).unwrap() {
             let expected = reference(name, &backend_cpu::cpu());
@@ -88,10 +88,12 @@ fn onet() {
 }
 
 fn crepe(file: &str, config: CrepeConfig, output: &'static str) {
-    let make = |rng: &Generator| Crepe::new(config, rng);
-    compare(file, None, make, |net, device| {
-        Ok(vec![(output, net.forward(&reference("crepe.frames", device))?)])
-    });
+    compare(
+        file,
+        None,
+        |weights| Crepe::new(&config, weights),
+        |net, device| Ok(vec![(output, net.forward(&reference("crepe.frames", device))?)]),
+    );
 }
 
 #[test]
@@ -115,8 +117,8 @@ fn voice_encoder() {
 #[test]
 fn crepe_hears_the_pitch_of_a_tone() -> Result<()> {
     let device = backend_cpu::cpu();
-    let net = Crepe::new(CrepeConfig::tiny(), &Generator::seed(0, &device))?;
-    net.load_state_dict(&weights::open(find("crepe_tiny.pth").unwrap())?.state_dict(&device)?)?;
+    let weights = WeightSource::open(find("crepe_tiny.pth").unwrap(), &device)?;
+    let net = Crepe::new(&CrepeConfig::tiny(), weights)?;
     net.eval();
     let pitches = [220.0, 440.0];
     let tone = |pitch: f64| {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use models::{
-    LanguageModel, Llama, LlamaConfig, WeightSource,
+    LanguageModel, Llama, LlamaConfig,
     generate::{GenerationConfig, generate},
     text::{
         ChatBatch, ChatExample, ChatExamples, ChatTemplate, Message, TemplateLimits, TextDecoder,
@@ -588,7 +588,7 @@ fn chat_examples_learn_answers_alone() {
             num_attention_heads: 2,
             ..Default::default()
         };
-        let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device))).unwrap();
+        let model = Llama::new(&config, &Generator::seed(0, &device)).unwrap();
         let logits = model.forward(batch.ids()).unwrap().reshape((32, 300)).unwrap();
         let loss = nn::CrossEntropyLoss { reduction: nn::Reduction::Sum, ..Default::default() };
         let by_labels = loss.forward(&logits, &batch.labels().unwrap().flatten(0, 1).unwrap()).unwrap();

@@ -21,7 +21,7 @@ use crate::{
 #[test]
 fn resnet_basic() {
     let config = ResNetConfig { layers: [2, 1, 1, 1], num_classes: 10, ..ResNetConfig::resnet18() };
-    classifies("resnet_basic", |rng| ResNet::new(&config, rng));
+    classifies("resnet_basic", |weights| ResNet::new(&config, weights));
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn resnet_bottleneck() {
         replace_stride_with_dilation: [false, false, true],
         ..ResNetConfig::new(ResNetBlock::Bottleneck, [1, 1, 2, 1], 4, 8)
     };
-    classifies("resnet_bottleneck", |rng| ResNet::new(&config, rng));
+    classifies("resnet_bottleneck", |weights| ResNet::new(&config, weights));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn vgg_bn() {
     use VggStep::{Conv, Pool};
     let features = vec![Conv(6), Pool, Conv(8), Conv(12), Pool];
     let config = VggConfig { features, batch_norm: true, hidden: 16, num_classes: 10, dropout: 0.5 };
-    classifies("vgg_bn", |rng| Vgg::new(&config, rng));
+    classifies("vgg_bn", |weights| Vgg::new(&config, weights));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn mobilenet_v2() {
         num_classes: 10,
         ..MobileNetV2Config::mobilenet_v2()
     };
-    classifies("mobilenet_v2", |rng| MobileNetV2::new(&config, rng));
+    classifies("mobilenet_v2", |weights| MobileNetV2::new(&config, weights));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn mobilenet_v3() {
         num_classes: 10,
         dropout: 0.2,
     };
-    classifies("mobilenet_v3", |rng| MobileNetV3::new(&config, rng));
+    classifies("mobilenet_v3", |weights| MobileNetV3::new(&config, weights));
 }
 
 fn stage(fused: bool, row: [usize; 6]) -> EfficientNetStage {
@@ -90,7 +90,7 @@ fn efficientnet_v1() {
         num_classes: 10,
         ..EfficientNetConfig::efficientnet_b0()
     };
-    classifies("efficientnet_v1", |rng| EfficientNet::new(&config, rng));
+    classifies("efficientnet_v1", |weights| EfficientNet::new(&config, weights));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn efficientnet_v2() {
         num_classes: 10,
         ..EfficientNetConfig::efficientnet_v2_s()
     };
-    classifies("efficientnet_v2", |rng| EfficientNet::new(&config, rng));
+    classifies("efficientnet_v2", |weights| EfficientNet::new(&config, weights));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn densenet() {
         num_classes: 10,
         ..DenseNetConfig::densenet121()
     };
-    classifies("densenet_small", |rng| DenseNet::new(&config, rng));
+    classifies("densenet_small", |weights| DenseNet::new(&config, weights));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn convnext() {
         num_classes: 10,
         ..ConvNeXtConfig::convnext_tiny()
     };
-    classifies("convnext", |rng| ConvNeXt::new(&config, rng));
+    classifies("convnext", |weights| ConvNeXt::new(&config, weights));
 }
 
 #[test]
@@ -145,13 +145,13 @@ fn regnet_y() {
         num_classes: 10,
         ..RegNetConfig::regnet_y_400mf()
     };
-    classifies("regnet_y", |rng| RegNet::new(&config, rng));
+    classifies("regnet_y", |weights| RegNet::new(&config, weights));
 }
 
 #[test]
 fn regnet_x() {
     let config = RegNetConfig { depth: 4, num_classes: 10, ..RegNetConfig::regnet_x_400mf() };
-    classifies("regnet_x", |rng| RegNet::new(&config, rng));
+    classifies("regnet_x", |weights| RegNet::new(&config, weights));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn vit() {
         representation_size: Some(20),
         ..VisionTransformerConfig::vit_b_16()
     };
-    classifies("vit", |rng| VisionTransformer::new(&config, rng));
+    classifies("vit", |weights| VisionTransformer::new(&config, weights));
 }
 
 fn small_timm() -> TimmVitConfig {
@@ -190,7 +190,7 @@ fn deit() {
         qkv_bias: true,
         ..small_timm()
     };
-    classifies("deit", |rng| TimmVit::new(&config, rng));
+    classifies("deit", |weights| TimmVit::new(&config, weights));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn timm_vit() {
         global_pool: VitPool::Avg,
         ..small_timm()
     };
-    classifies("timm_vit", |rng| TimmVit::new(&config, rng));
+    classifies("timm_vit", |weights| TimmVit::new(&config, weights));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn swin() {
         num_classes: 10,
         ..SwinConfig::swin_t()
     };
-    classifies("swin", |rng| SwinTransformer::new(&config, rng));
+    classifies("swin", |weights| SwinTransformer::new(&config, weights));
 }
 
 #[test]
@@ -228,14 +228,13 @@ fn swin_v2() {
         num_classes: 10,
         ..SwinConfig::swin_v2_t()
     };
-    classifies("swin_v2", |rng| SwinTransformer::new(&config, rng));
+    classifies("swin_v2", |weights| SwinTransformer::new(&config, weights));
 }
 
 fn dinov2_tokens(name: &str) {
     Fixture::open(name).check(1e-4, |fixture, device| {
         let config: Dinov2Config = models::read_config(fixture.folder())?;
-        let model = Dinov2::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = Dinov2::new(&config, fixture.source(device))?;
         model.eval();
         let tokens = model.forward(&fixture.input("x", device))?;
         let loss = tokens.narrow(-1, 0, 4)?.square().mean();
@@ -258,8 +257,7 @@ fn dinov2_swiglu() {
 fn clip() {
     Fixture::open("clip").check(1e-4, |fixture, device| {
         let config: ClipConfig = models::read_config(fixture.folder())?;
-        let model = Clip::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = Clip::new(&config, fixture.source(device))?;
         let (x, ids) = (fixture.input("x", device), fixture.input("ids", device));
         let outputs = vec![("logits", model.forward(&x, &ids)?), ("text", model.text_model.tokens(&ids)?)];
         Ok(Run { outputs, loss: model.contrastive_loss(&x, &ids)?, parameters: parameters(&model) })
@@ -270,8 +268,7 @@ fn clip() {
 fn siglip() {
     Fixture::open("siglip").check(1e-4, |fixture, device| {
         let config: SiglipConfig = models::read_config(fixture.folder())?;
-        let model = Siglip::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = Siglip::new(&config, fixture.source(device))?;
         let (x, ids) = (fixture.input("x", device), fixture.input("ids", device));
         let outputs = vec![("logits", model.forward(&x, &ids)?)];
         Ok(Run { outputs, loss: model.sigmoid_loss(&x, &ids)?, parameters: parameters(&model) })
@@ -280,7 +277,7 @@ fn siglip() {
 
 fn unet_pixels(name: &str, bilinear: bool) {
     let config = UNetConfig { width: 4, bilinear, ..UNetConfig::unet(2, 3) };
-    classifies(name, |rng| UNet::new(config, rng));
+    classifies(name, |weights| UNet::new(&config, weights));
 }
 
 #[test]
@@ -308,8 +305,7 @@ fn detr() {
         num_labels: 5,
     };
     Fixture::open("detr").check(1e-4, |fixture, device| {
-        let model = Detr::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = Detr::new(&config, fixture.source(device))?;
         let found = model.forward(&fixture.input("x", device))?;
         let loss = found.logits.square().mean().add(&found.boxes.square().mean())?;
         let outputs = vec![("logits", found.logits), ("boxes", found.boxes)];
@@ -321,8 +317,7 @@ fn detr() {
 fn sam() {
     Fixture::open("sam").check(1e-4, |fixture, device| {
         let config: SamVisionConfig = models::read_config(fixture.folder())?;
-        let model = SamVision::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = SamVision::new(&config, fixture.source(device))?;
         let features = model.forward(&fixture.input("x", device))?;
         let loss = features.narrow(1, 0, 4)?.square().mean();
         Ok(Run { outputs: vec![("features", features)], loss, parameters: parameters(&model) })
@@ -333,8 +328,7 @@ fn sam() {
 fn yolov8() {
     let config = YoloV8Config { classes: 4, ..YoloV8Config::yolov8n() };
     Fixture::open("yolov8").check(1e-4, |fixture, device| {
-        let model = YoloV8::new(config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
+        let model = YoloV8::new(&config, fixture.source(device))?;
         model.eval();
         let out = model.forward(&fixture.input("x", device))?;
         let (boxes, scores) = (out.narrow(1, 0, 4)?, out.narrow(1, 4, 4)?);
@@ -348,7 +342,7 @@ fn yolov8() {
 fn yolov8_keeps_the_best_of_boxes_that_overlap() -> Result<()> {
     let device = backend_cpu::cpu();
     let config = YoloV8Config { classes: 2, ..YoloV8Config::yolov8n() };
-    let model = YoloV8::new(config, &Generator::seed(0, &device))?;
+    let model = YoloV8::new(&config, &Generator::seed(0, &device))?;
     let cells: [[f32; 6]; 4] = [
         [10.0, 10.0, 8.0, 8.0, 0.6, 0.1],
         [11.0, 10.0, 8.0, 8.0, 0.9, 0.1],

@@ -670,6 +670,9 @@ impl Module for MultiheadAttention {
 
 /// Keys and values of the positions that a [`MultiheadAttention`] has processed: `[N, heads, S, E / heads]`
 /// each. It is for generation, not for training: the cached tensors have no history.
+///
+/// Each step copies it to append its own positions. Language models of `models` have a `KvCache` instead,
+/// with padded batches, sliding windows and steps whose shapes do not change.
 #[derive(Clone, Debug, Default)]
 pub struct KeyValueCache {
     kept: Option<(Tensor, Tensor)>,

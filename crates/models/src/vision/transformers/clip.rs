@@ -4,14 +4,14 @@
 
 use nn::{
     Conv2d, Embedding, LayerNorm, Linear, LinearConfig, Module, Parameter, cross_entropy,
-    functional::{AttentionOptions, normalize},
-    init,
+    functional::normalize, init,
 };
 use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::clip_encoder::{Encoder, EncoderConfig, TextEmbeddings, position_ids};
 use crate::{
+    Masking, WeightSource,
     config::Activation,
     vision::blocks::{check_image_of_size, layer_norm, patches, positive, tokens},
 };
@@ -169,11 +169,15 @@ pub struct ClipTextModel {
 }
 
 impl ClipTextModel {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, heads that do not divide the width, or too little memory.
-    pub fn new(config: &ClipTextConfig, rng: &Generator) -> Result<ClipTextModel> {
+    /// Counts of 0, heads that do not divide the width, parameters that do not match, or too little memory.
+    pub fn new(config: &ClipTextConfig, weights: impl Into<WeightSource>) -> Result<ClipTextModel> {
+        weights.into().network(|rng| ClipTextModel::initial(config, rng))
+    }
+
+    fn initial(config: &ClipTextConfig, rng: &Generator) -> Result<ClipTextModel> {
         let &ClipTextConfig { vocab_size, hidden_size, max_position_embeddings, layer_norm_eps, .. } = config;
         let encoder = EncoderConfig {
             model: "ClipTextModel",
@@ -201,8 +205,7 @@ impl ClipTextModel {
     /// # Errors
     /// Ids that are no integers `[N, L]`, or more of them than positions.
     pub fn tokens(&self, ids: &Tensor) -> Result<Tensor> {
-        let causal = AttentionOptions { is_causal: true, ..Default::default() };
-        let x = self.encoder.forward(&self.embeddings.forward(ids)?, causal)?;
+        let x = self.encoder.forward(&self.embeddings.forward(ids)?, &Masking::Causal)?;
         self.final_layer_norm.forward(&x)
     }
 
@@ -246,11 +249,16 @@ pub struct ClipVisionModel {
 }
 
 impl ClipVisionModel {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, patches larger than the image, heads that do not divide the width, or too little memory.
-    pub fn new(config: &ClipVisionConfig, rng: &Generator) -> Result<ClipVisionModel> {
+    /// Counts of 0, patches larger than the image, heads that do not divide the width, parameters that do not
+    /// match, or too little memory.
+    pub fn new(config: &ClipVisionConfig, weights: impl Into<WeightSource>) -> Result<ClipVisionModel> {
+        weights.into().network(|rng| ClipVisionModel::initial(config, rng))
+    }
+
+    fn initial(config: &ClipVisionConfig, rng: &Generator) -> Result<ClipVisionModel> {
         const MODEL: &str = "ClipVisionModel";
         let &ClipVisionConfig { hidden_size, image_size, patch_size, num_channels, layer_norm_eps, .. } =
             config;
@@ -293,7 +301,7 @@ impl ClipVisionModel {
         let grid = tokens(&patch_embedding.forward(x)?)?;
         let class = class_embedding.expand([grid.dims()[0], 1, grid.dims()[2]])?;
         let x = Tensor::concat(&[class, grid], 1)?.add(&position_embedding.weight)?;
-        self.encoder.forward(&self.pre_layernorm.forward(&x)?, AttentionOptions::default())
+        self.encoder.forward(&self.pre_layernorm.forward(&x)?, &Masking::Full)
     }
 
     /// The class token after its norm, `[N, width]`.
@@ -307,8 +315,7 @@ impl ClipVisionModel {
 
 /// Two transformers whose embeddings of pictures and of texts are compared. transformers' `CLIPModel`.
 ///
-/// Older files also have `position_ids`, which are no parameters:
-/// [`Module::load_matching`](nn::Module::load_matching) ignores them.
+/// Older files also have `position_ids`, which are no parameters and are not read.
 #[derive(Module, Debug)]
 pub struct Clip {
     /// The transformer over texts.
@@ -321,19 +328,23 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
     /// As [`ClipTextModel::new`] and [`ClipVisionModel::new`].
-    pub fn new(config: &ClipConfig, rng: &Generator) -> Result<Clip> {
+    pub fn new(config: &ClipConfig, weights: impl Into<WeightSource>) -> Result<Clip> {
+        weights.into().network(|rng| Clip::initial(config, rng))
+    }
+
+    fn initial(config: &ClipConfig, rng: &Generator) -> Result<Clip> {
         let projection = |width: usize| {
             let options = LinearConfig { bias: false, ..Default::default() };
             Linear::with_config(width, config.projection_dim, options, rng)
         };
         let scale = Tensor::full((), config.logit_scale_init_value, rng.device())?;
         Ok(Clip {
-            text_model: ClipTextModel::new(&config.text_config, rng)?,
-            vision_model: ClipVisionModel::new(&config.vision_config, rng)?,
+            text_model: ClipTextModel::initial(&config.text_config, rng)?,
+            vision_model: ClipVisionModel::initial(&config.vision_config, rng)?,
             visual_projection: projection(config.vision_config.hidden_size)?,
             text_projection: projection(config.text_config.hidden_size)?,
             logit_scale: Parameter::new(scale)?,

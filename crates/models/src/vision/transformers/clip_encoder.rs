@@ -1,9 +1,10 @@
 //! The transformer that CLIP and SigLIP share, and its embeddings of texts, with transformers' names.
 
-use nn::{Embedding, LayerNorm, Linear, Module, functional::AttentionOptions};
+use nn::{Embedding, LayerNorm, Linear, Module};
 use tensor_core::{Device, Error, Generator, Result, Tensor};
 
 use crate::{
+    Masking,
     config::Activation,
     projected_attention::ProjectedAttention,
     vision::blocks::{layer_norm, positive},
@@ -60,7 +61,7 @@ impl Encoder {
         let EncoderConfig { model, width, heads, eps, .. } = config;
         let layer = |_| {
             Ok(EncoderLayer {
-                self_attn: ProjectedAttention::new(model, width, heads, true, rng)?,
+                self_attn: ProjectedAttention::new(model, width, heads, rng)?,
                 layer_norm1: layer_norm(width, eps, rng)?,
                 mlp: Mlp::new(config, rng)?,
                 layer_norm2: layer_norm(width, eps, rng)?,
@@ -69,11 +70,11 @@ impl Encoder {
         Ok(Encoder { layers: (0..config.layers).map(layer).collect::<Result<_>>()? })
     }
 
-    pub(crate) fn forward(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor, masking: &Masking) -> Result<Tensor> {
         let mut x = x.clone();
         for layer in &self.layers {
             let y = layer.layer_norm1.forward(&x)?;
-            x = x.add(&layer.self_attn.forward(&y, &y, options)?)?;
+            x = x.add(&layer.self_attn.forward(&y, &y, masking)?)?;
             x = x.add(&layer.mlp.forward(&layer.layer_norm2.forward(&x)?)?)?;
         }
         Ok(x)

@@ -4,16 +4,17 @@
 
 use nn::{
     Conv2d, LayerNorm, Linear, LinearConfig, Module, Parameter, StochasticDepth,
-    functional::{AttentionOptions, InterpolateMode, InterpolateOptions, interpolate_with},
+    functional::{InterpolateMode, InterpolateOptions, interpolate_with},
 };
 use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::vit::truncated;
 use crate::{
+    WeightSource,
     attention::check_heads,
+    attention::multi_head_attention,
     config::Activation,
-    projected_attention::attend,
     vision::blocks::{check_image, layer, layer_norm, patches, positive, tokens},
 };
 
@@ -159,7 +160,7 @@ impl Dinov2Attention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let SelfAttention { query, key, value } = &self.attention;
         let (query, key, value) = (query.forward(x)?, key.forward(x)?, value.forward(x)?);
-        self.output.dense.forward(&attend([&query, &key, &value], self.heads, AttentionOptions::default())?)
+        self.output.dense.forward(&multi_head_attention([&query, &key, &value], self.heads)?)
     }
 }
 
@@ -267,12 +268,16 @@ pub struct Dinov2 {
 }
 
 impl Dinov2 {
-    /// A network with transformers' initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have transformers' initial values.
     ///
     /// # Errors
     /// Counts of 0, patches larger than the image, heads that do not divide the width, a probability outside
-    /// [0, 1], or too little memory.
-    pub fn new(config: &Dinov2Config, rng: &Generator) -> Result<Dinov2> {
+    /// [0, 1], parameters that do not match, or too little memory.
+    pub fn new(config: &Dinov2Config, weights: impl Into<WeightSource>) -> Result<Dinov2> {
+        weights.into().network(|rng| Dinov2::initial(config, rng))
+    }
+
+    fn initial(config: &Dinov2Config, rng: &Generator) -> Result<Dinov2> {
         const MODEL: &str = "Dinov2";
         let &Dinov2Config { hidden_size: width, patch_size, num_channels, .. } = config;
         check_heads(MODEL, width, config.num_attention_heads)?;

@@ -9,6 +9,7 @@ use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::swin::{Windows, integers};
 use crate::{
+    WeightSource,
     attention::check_heads,
     config::Activation,
     vision::blocks::{LayerNorm2d, check_image_of_size, layer, layer_norm, patches, positive},
@@ -243,12 +244,16 @@ pub struct SamVision {
 }
 
 impl SamVision {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, patches that do not divide the image, heads that do not divide the width, or too little
-    /// memory.
-    pub fn new(config: &SamVisionConfig, rng: &Generator) -> Result<SamVision> {
+    /// Counts of 0, patches that do not divide the image, heads that do not divide the width, parameters that
+    /// do not match, or too little memory.
+    pub fn new(config: &SamVisionConfig, weights: impl Into<WeightSource>) -> Result<SamVision> {
+        weights.into().network(|rng| SamVision::initial(config, rng))
+    }
+
+    fn initial(config: &SamVisionConfig, rng: &Generator) -> Result<SamVision> {
         let &SamVisionConfig { hidden_size: width, output_channels: to, image_size, patch_size, .. } = config;
         let counts = [
             ("output_channels", to),

@@ -4,15 +4,14 @@
 
 use nn::{
     AttentionMasks, Conv2d, Embedding, LayerNorm, Linear, Module, MultiheadAttention,
-    MultiheadAttentionConfig, Parameter,
-    functional::{AttentionOptions, normalize},
-    init,
+    MultiheadAttentionConfig, Parameter, functional::normalize, init,
 };
 use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::clip_encoder::{Encoder, EncoderConfig, Mlp, TextEmbeddings};
 use crate::{
+    Masking, WeightSource,
     config::Activation,
     vision::blocks::{check_image_of_size, layer_norm, patches, positive, tokens},
 };
@@ -118,11 +117,15 @@ pub struct SiglipTextModel {
 }
 
 impl SiglipTextModel {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, heads that do not divide the width, or too little memory.
-    pub fn new(config: &SiglipTextConfig, rng: &Generator) -> Result<SiglipTextModel> {
+    /// Counts of 0, heads that do not divide the width, parameters that do not match, or too little memory.
+    pub fn new(config: &SiglipTextConfig, weights: impl Into<WeightSource>) -> Result<SiglipTextModel> {
+        weights.into().network(|rng| SiglipTextModel::initial(config, rng))
+    }
+
+    fn initial(config: &SiglipTextConfig, rng: &Generator) -> Result<SiglipTextModel> {
         const MODEL: &str = "SiglipTextModel";
         let &SiglipTextConfig { vocab_size, hidden_size, max_position_embeddings, layer_norm_eps, .. } =
             config;
@@ -149,7 +152,7 @@ impl SiglipTextModel {
     /// # Errors
     /// Ids that are no integers `[N, L]`, or more of them than positions.
     pub fn pooled(&self, ids: &Tensor) -> Result<Tensor> {
-        let x = self.encoder.forward(&self.embeddings.forward(ids)?, AttentionOptions::default())?;
+        let x = self.encoder.forward(&self.embeddings.forward(ids)?, &Masking::Full)?;
         self.head.forward(&self.final_layer_norm.forward(&x)?.select(1, -1)?)
     }
 }
@@ -190,11 +193,16 @@ pub struct SiglipVisionModel {
 }
 
 impl SiglipVisionModel {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
-    /// Counts of 0, patches larger than the image, heads that do not divide the width, or too little memory.
-    pub fn new(config: &SiglipVisionConfig, rng: &Generator) -> Result<SiglipVisionModel> {
+    /// Counts of 0, patches larger than the image, heads that do not divide the width, parameters that do not
+    /// match, or too little memory.
+    pub fn new(config: &SiglipVisionConfig, weights: impl Into<WeightSource>) -> Result<SiglipVisionModel> {
+        weights.into().network(|rng| SiglipVisionModel::initial(config, rng))
+    }
+
+    fn initial(config: &SiglipVisionConfig, rng: &Generator) -> Result<SiglipVisionModel> {
         const MODEL: &str = "SiglipVisionModel";
         let &SiglipVisionConfig { hidden_size, image_size, patch_size, num_channels, layer_norm_eps, .. } =
             config;
@@ -240,7 +248,7 @@ impl SiglipVisionModel {
         check_image_of_size("SiglipVisionModel", x, self.channels, self.image_size)?;
         let VisionEmbeddings { patch_embedding, position_embedding } = &self.embeddings;
         let x = tokens(&patch_embedding.forward(x)?)?.add(&position_embedding.weight)?;
-        self.post_layernorm.forward(&self.encoder.forward(&x, AttentionOptions::default())?)
+        self.post_layernorm.forward(&self.encoder.forward(&x, &Masking::Full)?)
     }
 
     /// The embedding `[N, width]` of each picture.
@@ -264,11 +272,15 @@ pub struct Siglip {
 }
 
 impl Siglip {
-    /// A network with initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have initial values.
     ///
     /// # Errors
     /// As [`SiglipTextModel::new`] and [`SiglipVisionModel::new`], and embeddings of different widths.
-    pub fn new(config: &SiglipConfig, rng: &Generator) -> Result<Siglip> {
+    pub fn new(config: &SiglipConfig, weights: impl Into<WeightSource>) -> Result<Siglip> {
+        weights.into().network(|rng| Siglip::initial(config, rng))
+    }
+
+    fn initial(config: &SiglipConfig, rng: &Generator) -> Result<Siglip> {
         let (text, vision) = (&config.text_config, &config.vision_config);
         let width = text.projection_size.unwrap_or(text.hidden_size);
         if width != vision.hidden_size {
@@ -277,8 +289,8 @@ impl Siglip {
         }
         let number = |value: f64| Parameter::new(Tensor::full([1], value, rng.device())?);
         Ok(Siglip {
-            text_model: SiglipTextModel::new(text, rng)?,
-            vision_model: SiglipVisionModel::new(vision, rng)?,
+            text_model: SiglipTextModel::initial(text, rng)?,
+            vision_model: SiglipVisionModel::initial(vision, rng)?,
             // The values of the paper: the logarithm of 10, and −10.
             logit_scale: number(10f64.ln())?,
             logit_bias: number(-10.0)?,

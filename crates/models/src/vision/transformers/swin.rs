@@ -11,6 +11,7 @@ use tensor_core::{DType, Device, Error, Generator, Result, Tensor};
 
 use super::vit::truncated;
 use crate::{
+    WeightSource,
     attention::check_heads,
     vision::blocks::{Activation, Permute, check_image, layer, layer_norm, mlp, patches, positive},
 };
@@ -385,12 +386,16 @@ pub struct SwinTransformer {
 }
 
 impl SwinTransformer {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
-    /// No stages, lists of different lengths, counts of 0, heads that do not divide a width, a window of 1
-    /// in version 2, probabilities outside [0, 1], or too little memory.
-    pub fn new(config: &SwinConfig, rng: &Generator) -> Result<SwinTransformer> {
+    /// No stages, lists of different lengths, counts of 0, heads that do not divide a width, a window of 1 in
+    /// version 2, probabilities outside [0, 1], parameters that do not match, or too little memory.
+    pub fn new(config: &SwinConfig, weights: impl Into<WeightSource>) -> Result<SwinTransformer> {
+        weights.into().network(|rng| SwinTransformer::initial(config, rng))
+    }
+
+    fn initial(config: &SwinConfig, rng: &Generator) -> Result<SwinTransformer> {
         const MODEL: &str = "SwinTransformer";
         let SwinConfig { depths, num_heads, patch_size, embed_dim, window_size, .. } = config;
         let counts = [

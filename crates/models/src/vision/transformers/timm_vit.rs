@@ -4,16 +4,14 @@
 //! Dosovitskiy et al.: An image is worth 16×16 words (2021). Touvron et al.: Training data-efficient image
 //! transformers and distillation through attention (2021).
 
-use nn::{
-    Conv2d, Dropout, LayerNorm, Linear, LinearConfig, Module, Parameter, StochasticDepth,
-    functional::AttentionOptions,
-};
+use nn::{Conv2d, Dropout, LayerNorm, Linear, LinearConfig, Module, Parameter, StochasticDepth};
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::vit::truncated;
 use crate::{
+    WeightSource,
     attention::check_heads,
-    projected_attention::attend,
+    attention::multi_head_attention,
     vision::blocks::{check_image_of_size, layer, layer_norm, patches, positive, tokens},
 };
 
@@ -115,7 +113,7 @@ impl TimmVitAttention {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let qkv = self.qkv.forward(x)?.chunk(3, 2)?;
         let [query, key, value] = [&qkv[0], &qkv[1], &qkv[2]];
-        self.proj.forward(&attend([query, key, value], self.num_heads, AttentionOptions::default())?)
+        self.proj.forward(&multi_head_attention([query, key, value], self.num_heads)?)
     }
 }
 
@@ -206,12 +204,17 @@ pub struct TimmVit {
 }
 
 impl TimmVit {
-    /// A network with timm's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have timm's initial values.
     ///
     /// # Errors
     /// Counts of 0, patches that do not divide the image, heads that do not divide the width, distillation
-    /// with a pool of patches, probabilities outside [0, 1], or too little memory.
-    pub fn new(config: &TimmVitConfig, rng: &Generator) -> Result<TimmVit> {
+    /// with a pool of patches, probabilities outside [0, 1], parameters that do not match, or too little
+    /// memory.
+    pub fn new(config: &TimmVitConfig, weights: impl Into<WeightSource>) -> Result<TimmVit> {
+        weights.into().network(|rng| TimmVit::initial(config, rng))
+    }
+
+    fn initial(config: &TimmVitConfig, rng: &Generator) -> Result<TimmVit> {
         const MODEL: &str = "TimmVit";
         let &TimmVitConfig { img_size, patch_size, embed_dim, depth, num_classes, distilled, .. } = config;
         positive(MODEL, &[("img_size", img_size), ("patch_size", patch_size), ("num_classes", num_classes)])?;

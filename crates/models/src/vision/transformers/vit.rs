@@ -8,8 +8,11 @@ use nn::{
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
-use crate::vision::blocks::{
-    Activation, Numbered, check_image_of_size, layer, layer_norm, mlp, patches, positive, tokens,
+use crate::{
+    WeightSource,
+    vision::blocks::{
+        Activation, Numbered, check_image_of_size, layer, layer_norm, mlp, patches, positive, tokens,
+    },
 };
 
 /// The configuration of a [`VisionTransformer`], with torchvision's names.
@@ -133,12 +136,19 @@ pub struct VisionTransformer {
 }
 
 impl VisionTransformer {
-    /// A network with torchvision's initial weights, on the generator's device.
+    /// A network with the parameters of a source; with a generator, they have torchvision's initial values.
     ///
     /// # Errors
     /// Counts of 0, patches that do not divide the image, heads that do not divide the width, a dropout
-    /// outside [0, 1], or too little memory.
-    pub fn new(config: &VisionTransformerConfig, rng: &Generator) -> Result<VisionTransformer> {
+    /// outside [0, 1], parameters that do not match, or too little memory.
+    pub fn new(
+        config: &VisionTransformerConfig,
+        weights: impl Into<WeightSource>,
+    ) -> Result<VisionTransformer> {
+        weights.into().network(|rng| VisionTransformer::initial(config, rng))
+    }
+
+    fn initial(config: &VisionTransformerConfig, rng: &Generator) -> Result<VisionTransformer> {
         const MODEL: &str = "VisionTransformer";
         let &VisionTransformerConfig { image_size, patch_size, hidden_dim, num_classes, .. } = config;
         let counts = [

@@ -2,7 +2,7 @@
 //! that is accepted builds a model with random weights, which reads four tokens; a tokenizer splits a text.
 
 use models::{
-    Bert, Gpt2, GptNeoX, KvCache, LanguageModel, Llama, ModernBert, T5, WeightSource,
+    Bert, Gpt2, GptNeoX, KvCache, LanguageModel, Llama, ModernBert, T5,
     audio::{Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig},
     text::Tokenizer,
     vision::{Clip, ClipConfig, Detr, DetrConfig, Dinov2, Dinov2Config, Siglip, SiglipConfig},
@@ -137,8 +137,8 @@ fn read<C: DeserializeOwned>(bytes: &[u8]) -> Result<C, Error> {
     serde_json::from_slice(bytes).map_err(|error| Error::invalid("config.json", error.to_string()))
 }
 
-fn random(device: &Device) -> WeightSource {
-    WeightSource::random(&Generator::seed(0, device))
+fn random(device: &Device) -> Generator {
+    Generator::seed(0, device)
 }
 
 /// Four tokens without and with a cache.
@@ -162,20 +162,12 @@ const MODELS: &[(&str, Build)] = &[
         model.forward(&Tensor::from_vec(vec![0, 1, 1, 0], [1, 4], device)?, None)?.eval()
     }),
     ("t5", |bytes, device| T5::new(&read(bytes)?, &random(device)).map(drop)),
-    ("whisper", |bytes, device| {
-        Whisper::new(&read::<WhisperConfig>(bytes)?, &Generator::seed(0, device)).map(drop)
-    }),
-    ("wav2vec2", |bytes, device| {
-        Wav2Vec2::new(&read::<Wav2Vec2Config>(bytes)?, &Generator::seed(0, device)).map(drop)
-    }),
-    ("clip", |bytes, device| Clip::new(&read::<ClipConfig>(bytes)?, &Generator::seed(0, device)).map(drop)),
-    ("siglip", |bytes, device| {
-        Siglip::new(&read::<SiglipConfig>(bytes)?, &Generator::seed(0, device)).map(drop)
-    }),
-    ("dinov2", |bytes, device| {
-        Dinov2::new(&read::<Dinov2Config>(bytes)?, &Generator::seed(0, device)).map(drop)
-    }),
-    ("detr", |bytes, device| Detr::new(&read::<DetrConfig>(bytes)?, &Generator::seed(0, device)).map(drop)),
+    ("whisper", |bytes, device| Whisper::new(&read::<WhisperConfig>(bytes)?, &random(device)).map(drop)),
+    ("wav2vec2", |bytes, device| Wav2Vec2::new(&read::<Wav2Vec2Config>(bytes)?, &random(device)).map(drop)),
+    ("clip", |bytes, device| Clip::new(&read::<ClipConfig>(bytes)?, &random(device)).map(drop)),
+    ("siglip", |bytes, device| Siglip::new(&read::<SiglipConfig>(bytes)?, &random(device)).map(drop)),
+    ("dinov2", |bytes, device| Dinov2::new(&read::<Dinov2Config>(bytes)?, &random(device)).map(drop)),
+    ("detr", |bytes, device| Detr::new(&read::<DetrConfig>(bytes)?, &random(device)).map(drop)),
 ];
 
 fn encoder(bytes: &[u8], device: &Device) -> Result<(), Error> {
