@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
 
-use crate::{Result, case::Case, models, onnx, operations::PREFIX};
+use crate::{Result, case::Case, expression::PREFIX, models, onnx};
 
 /// Times Taper's operations, checks each result, and measures the machine's limits.
 #[derive(Parser)]

@@ -13,10 +13,11 @@ use crate::{
     Result, SETTLE,
     case::{Bench, Call, Case, Compared, time},
     line::Line,
-    operations::PREFIX,
     peer::Peer,
 };
 
+/// Prefix of the names of rows of the table of operations; only a filter that begins with `ops` selects them.
+pub(crate) const PREFIX: &str = "ops_";
 /// Where a line has PyTorch's expression, and the shapes of its inputs.
 pub(crate) const TORCH: &str = "torch";
 pub(crate) const SHAPES: &str = "shapes";
@@ -67,7 +68,7 @@ pub(crate) enum Check {
     Nothing,
 }
 
-/// What must hold of inputs and results, both in f64 on the CPU.
+/// The equations of inputs and results, both in f64 on the CPU.
 pub(crate) type Law = fn(&[Tensor], &[Tensor]) -> taper::Result<Vec<Equation>>;
 
 /// Two tensors whose elements are equal up to `allowed`.
@@ -233,7 +234,7 @@ impl Expression {
         Ok(tensor)
     }
 
-    /// What is wrong with the results, in words, as far as it is seen without PyTorch.
+    /// The fault of the results, in words, as far as it is seen without PyTorch.
     fn fault(&self, inputs: &[Tensor], results: &[Tensor]) -> Result<Option<String>> {
         let cpu = taper::cpu();
         let wide = |tensors: &[Tensor]| -> Result<Vec<Tensor>> {
@@ -303,8 +304,8 @@ impl Expression {
     }
 }
 
-/// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`; the sum is computed too.
-/// The graph is not kept for a second pass, as with PyTorch's `grad`.
+/// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`; the sum is computed
+/// too. The graph is not kept for a second pass, as with PyTorch's `grad`.
 fn with_gradients(result: Tensor, factors: &Tensor, leaves: &[Tensor]) -> taper::Result<Vec<Tensor>> {
     let missing = || taper::Error::invalid("bench", "an input without a gradient");
     let sum = result.mul(factors)?.sum();

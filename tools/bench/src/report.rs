@@ -16,9 +16,9 @@ use crate::{
     args::cores,
     case::Bench,
     chart,
-    expression::{SHAPES, TORCH},
+    expression::{PREFIX, SHAPES, TORCH},
     line::Line,
-    operations::{PREFIX, left_out},
+    operations::left_out,
     peer::Peer,
     table::{Cells, ratios},
 };

@@ -24,12 +24,7 @@ use crate::{
         node::{Node, Value},
         op::Op,
     },
-    kernels::{
-        kernel::{Body, Kernel},
-        launch::Launch,
-        storage::Storage,
-        ticket::Ticket,
-    },
+    kernels::{kernel::Body, launch::Launch, storage::Storage, ticket::Ticket},
     schedule::watch,
 };
 
@@ -146,11 +141,7 @@ fn prepare(plan: &Plan, backend: &dyn Backend) {
     if plan.steps.len() < 2 || plan.prepared.swap(true, Ordering::Relaxed) {
         return;
     }
-    let has_tickets = |kernel: &Kernel| {
-        let may_fail = matches!(&kernel.body, Body::Custom(custom) if custom.may_fail());
-        may_fail || !kernel.indexed_operands().is_empty()
-    };
-    let steps = plan.steps.iter().filter(|step| !step.empty && !has_tickets(&step.shared.kernel));
+    let steps = plan.steps.iter().filter(|step| !step.empty && !step.shared.may_fail);
     let upcoming = steps.map(|step| {
         let output = |slot: &u32| {
             let reuses = |output: &Output| match *output {
@@ -177,7 +168,7 @@ fn tickets<'a>(
 ) -> Result<OwnTickets> {
     let kernel = &step.shared.kernel;
     let mut tickets = SmallVec::new();
-    if step.empty {
+    if step.empty || !step.shared.may_fail {
         return Ok(tickets);
     }
     for indexed in kernel.indexed_operands() {

@@ -9,12 +9,14 @@ use std::{
 
 use rustc_hash::FxHashSet;
 
-use crate::kernels::kernel::{Compiled, Kernel};
+use crate::kernels::kernel::{Body, Compiled, Kernel};
 
 /// A kernel, and its compiled form.
 pub(crate) struct Known {
     pub(crate) kernel: Kernel,
     pub(crate) compiled: Compiled,
+    /// Whether a launch may find bad indices or another fault in its inputs.
+    pub(crate) may_fail: bool,
 }
 
 /// The set of kernels.
@@ -45,7 +47,11 @@ impl Kernels {
             // new ones.
             self.most = MIN_KEPT_KERNELS.max(2 * self.known.len());
         }
-        let known = Arc::new(Known { kernel, compiled: Compiled::default() });
+        let may_fail = match &kernel.body {
+            Body::Custom(custom) => custom.may_fail(),
+            _ => !kernel.indexed_operands().is_empty(),
+        };
+        let known = Arc::new(Known { kernel, compiled: Compiled::default(), may_fail });
         self.known.insert(ByKernel(known.clone()));
         known
     }

@@ -1,4 +1,4 @@
-//! What defines results that are not the only right ones, or that a matrix's condition makes inexact.
+//! Laws of results that are not the only right ones, or that a matrix's condition makes inexact.
 
 use taper::Tensor;
 

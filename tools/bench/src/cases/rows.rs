@@ -570,21 +570,21 @@ fn attend(x: &[Tensor], is_causal: bool) -> taper::Result<Vec<Tensor>> {
 
 /// Attention of queries, keys and values `[batch, heads, length, 64]`.
 fn attention() -> Vec<Case> {
-    const SHORT: &[usize] = &[4, 8, 512, 64];
-    const LONG: &[usize] = &[1, 8, 4096, 64];
+    const QUERIES: &[usize] = &[4, 8, 512, 64];
+    const LONG_QUERIES: &[usize] = &[1, 8, 4096, 64];
     let inputs = |shape| vec![centred(shape), centred(shape), centred(shape)];
     let causal: Build = |x| attend(x, true);
     let torch = "F.scaled_dot_product_attention(x, y, z)";
     let causal_torch = "F.scaled_dot_product_attention(x, y, z, is_causal=True)";
     vec![
-        row("attention_4x8x512x64", torch, inputs(SHORT), |x| attend(x, false))
+        row("attention_4x8x512x64", torch, inputs(QUERIES), |x| attend(x, false))
             .case()
             .flop(4 * 4 * 8 * 512 * 512 * 64),
-        row("attention_causal_4x8x512x64", causal_torch, inputs(SHORT), causal).case(),
-        row("attention_causal_4x8x512x64_fwd_bwd", causal_torch, inputs(SHORT), causal)
-            .gradients(SHORT)
+        row("attention_causal_4x8x512x64", causal_torch, inputs(QUERIES), causal).case(),
+        row("attention_causal_4x8x512x64_fwd_bwd", causal_torch, inputs(QUERIES), causal)
+            .gradients(QUERIES)
             .case(),
-        row("attention_causal_1x8x4096x64", causal_torch, inputs(LONG), causal).case(),
+        row("attention_causal_1x8x4096x64", causal_torch, inputs(LONG_QUERIES), causal).case(),
     ]
 }
 

@@ -22,11 +22,9 @@ use sizes::{Draw, SIZES, Size};
 
 use crate::{
     case::Case,
-    expression::{Check, Expression, Fill, Large},
+    expression::{Check, Expression, Fill, Large, PREFIX},
 };
 
-/// Prefix of the names of these cases; only a filter that begins with `ops` selects them.
-pub(crate) const PREFIX: &str = "ops_";
 /// Number of elements of an elementwise operation.
 const POINTWISE: usize = 10_000_000;
 
