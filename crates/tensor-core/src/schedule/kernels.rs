@@ -47,10 +47,8 @@ impl Kernels {
             // new ones.
             self.most = MIN_KEPT_KERNELS.max(2 * self.known.len());
         }
-        let may_fail = match &kernel.body {
-            Body::Custom(custom) => custom.may_fail(),
-            _ => !kernel.indexed_operands().is_empty(),
-        };
+        let checks_itself = matches!(&kernel.body, Body::Custom(custom) if custom.may_fail());
+        let may_fail = checks_itself || !kernel.indexed_operands().is_empty();
         let known = Arc::new(Known { kernel, compiled: Compiled::default(), may_fail });
         self.known.insert(ByKernel(known.clone()));
         known
