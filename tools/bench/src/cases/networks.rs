@@ -148,7 +148,7 @@ pub(super) fn more() -> Vec<Case> {
         is_compiled: false,
     };
     let gelu = Training {
-        build: |rng| mlp(&[512; 4], &Gelu::default(), rng),
+        build: |rng| mlp(&[512; 4], &Gelu, rng),
         batch: |inputs| Ok((inputs.rand([256, 512])?, inputs.indices(512, 256)?)),
         ..SIMPLENET
     };
