@@ -9,6 +9,7 @@ Each check prints what the client got, and fails if it lacks what every model mu
 import argparse
 import asyncio
 import json
+import time
 from typing import Literal
 
 import openai
@@ -113,6 +114,24 @@ def check_speech(client, model, sound):
     print("in English:", repr(write_down(client.audio.translations).text))
 
 
+def check_fine_tuning(client, model, data):
+    """An adapter that is trained on two epochs of the data answers beside its base."""
+    with open(data, "rb") as file:
+        sent = client.files.create(file=file, purpose="fine-tune")
+    assert sent.id in [file.id for file in client.files.list()]
+    job = client.fine_tuning.jobs.create(model=model, training_file=sent.id, suffix="check", hyperparameters={"n_epochs": 2})
+    while job.status in ("queued", "running"):
+        time.sleep(1)
+        job = client.fine_tuning.jobs.retrieve(job.id)
+    events = list(client.fine_tuning.jobs.list_events(job.id))
+    losses = [event.data["train_loss"] for event in reversed(events) if event.type == "metrics"]
+    print("fine-tuned:", job.fine_tuned_model, [round(loss, 2) for loss in losses], job.trained_tokens)
+    assert job.status == "succeeded" and losses[-1] < losses[0]
+    answer = client.chat.completions.create(model=job.fine_tuned_model, messages=QUESTION, max_tokens=24, temperature=0)
+    print("its answer:", repr(answer.choices[0].message.content))
+    assert client.files.delete(sent.id).deleted
+
+
 async def check_async(url, model, tokens):
     async with openai.AsyncOpenAI(base_url=url, api_key="none") as client:
         async def stream():
@@ -132,6 +151,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=16, help="new tokens of each text")
     parser.add_argument("--embeddings", help="the name of a model for vectors")
     parser.add_argument("--speech", nargs=2, metavar=("MODEL", "SOUND"), help="the name of a Whisper, and a WAV file")
+    parser.add_argument("--fine-tune", metavar="DATA", help="conversations, one a line, for a server with --jobs")
     options = parser.parse_args()
     url = options.url.rstrip("/") + "/v1"
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
@@ -149,6 +169,8 @@ def main():
         assert len(answer.data) == 2
     if options.speech:
         check_speech(client, *options.speech)
+    if options.fine_tune:
+        check_fine_tuning(client, model, options.fine_tune)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,28 @@
 //! `taper fine-tune`: teaches a language model to answer in a style, with a LoRA adapter beside its frozen
 //! weights.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use pollster::block_on;
 use taper::{
     models::{
         LanguageModel, Llama, load_language_model, read_config,
-        text::{ChatExample, ChatExamples, Tokenizer},
+        text::{ChatExamples, Tokenizer},
     },
     nn::{
-        Checkpoint, Module,
-        lora::{self, Lora, LoraConfig, Targets},
+        Module,
+        lora::{self, LoraConfig, Targets},
     },
-    optim::{AdamW, AdamW8bit, AdamWConfig, EightBit, Optimizer},
+    optim::{AdamW, AdamW8bit, AdamWConfig, EightBit},
     prelude::*,
     weights::save_peft,
 };
 
-use super::conversations::{self, shuffled};
+use super::{
+    conversations,
+    training::{Progress, Training},
+};
 use crate::{
     error::{Outcome, read_text},
     model::{self, DeviceOption},
@@ -107,44 +107,17 @@ enum States {
     EightBit,
 }
 
-/// Trains the adapter, epoch by epoch.
-fn train<O: Optimizer + Stateful>(
-    options: &Options,
-    model: &dyn LanguageModel,
-    adapter: &Lora,
-    data: &ChatExamples,
-    mut optimizer: O,
-) -> Outcome {
-    let device = model.device();
-    let mut first = 0;
-    if let Some(path) = options.checkpoint.as_ref().filter(|path| path.exists()) {
-        let checkpoint = Checkpoint::load(path, &device)?;
-        first = checkpoint.get_number("epoch").map_or(0, |epoch| epoch.as_i64()) as usize;
-        checkpoint.restore().module("adapter", adapter).part("optimizer", &mut optimizer).finish()?;
-        eprintln!("[continues after epoch {first}]");
-    }
-    for epoch in first..options.epochs {
-        let order = shuffled(data.len(), options.seed, epoch)?;
-        let begin = Instant::now();
-        let (mut sum, mut tokens, mut steps) = (0.0, 0, 0);
-        for group in order.chunks(options.batch * options.accumulate) {
-            let group: Vec<&ChatExample> = group.iter().map(|&place| &data[place]).collect();
-            let (loss, count) = block_on(conversations::step(model, &mut optimizer, &group, options.batch))?;
-            sum += loss;
-            (tokens, steps) = (tokens + count, steps + 1);
-        }
-        let seconds = begin.elapsed().as_secs_f64();
-        println!("epoch {}: loss {:.4}", epoch + 1, sum / tokens as f64);
-        eprintln!("[{steps} steps, {:.0} ms each]", 1e3 * seconds / f64::from(steps));
-        if let Some(path) = &options.checkpoint {
-            Checkpoint::new()
-                .module("adapter", adapter)
-                .part("optimizer", &optimizer)
-                .number("epoch", (epoch + 1) as i64)
-                .save(path)?;
+/// Prints how a training goes on.
+fn report(progress: &Progress) -> bool {
+    match progress {
+        Progress::Continued { epochs } => eprintln!("[continues after epoch {epochs}]"),
+        Progress::Step { .. } => {}
+        Progress::Epoch { number, loss, steps, seconds } => {
+            println!("epoch {number}: loss {loss:.4}");
+            eprintln!("[{steps} steps, {:.0} ms each]", 1e3 * seconds / *steps as f64);
         }
     }
-    Ok(())
+    true
 }
 
 /// Prints the model's answer to the question of the options, if there is one.
@@ -202,13 +175,21 @@ pub(crate) fn run(options: &Options) -> Outcome {
     answer("before", options, &*model, &tokenizer)?;
     model.train();
     let config = AdamWConfig { lr: options.lr, weight_decay: 0.0, ..Default::default() };
+    let training = Training {
+        model: &*model,
+        adapter: &adapter,
+        data: &data,
+        epochs: options.epochs,
+        batch: options.batch,
+        accumulate: options.accumulate,
+        seed: options.seed,
+        checkpoint: options.checkpoint.as_deref(),
+    };
+    let parameters = adapter.parameters();
     match options.states {
-        States::F32 => train(options, &*model, &adapter, &data, AdamW::new(adapter.parameters(), config))?,
-        States::EightBit => {
-            let optimizer = AdamW8bit::new(adapter.parameters(), EightBit::new(config));
-            train(options, &*model, &adapter, &data, optimizer)?;
-        }
-    }
+        States::F32 => training.run(AdamW::new(parameters, config), &mut report)?,
+        States::EightBit => training.run(AdamW8bit::new(parameters, EightBit::new(config)), &mut report)?,
+    };
     answer("after", options, &*model, &tokenizer)?;
     eprintln!("[peak memory of tensors: {} MB]", device.memory().peak / 1_000_000);
     if let Some(folder) = &options.save {

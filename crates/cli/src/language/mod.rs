@@ -8,3 +8,4 @@ pub(crate) mod embed;
 pub(crate) mod fine_tune;
 pub(crate) mod perplexity;
 mod spoken;
+pub(crate) mod training;

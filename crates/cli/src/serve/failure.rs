@@ -47,6 +47,18 @@ impl Failure {
         }
     }
 
+    /// A file or a job that is not there.
+    pub(super) fn no_object(kind: &str, id: &str) -> Failure {
+        let message = format!("there is no {kind} {id:?}");
+        Failure { status: StatusCode::NOT_FOUND, ..Failure::field("id", message) }
+    }
+
+    /// A server without a folder for jobs.
+    pub(super) fn no_jobs() -> Failure {
+        let message = "this server trains no adapters: start it with --jobs FOLDER";
+        Failure { status: StatusCode::NOT_FOUND, ..Failure::request(message) }
+    }
+
     pub(super) fn no_such_path() -> Failure {
         let message = "there is no such path; see the documentation of `taper serve`";
         Failure { status: StatusCode::NOT_FOUND, ..Failure::request(message) }

@@ -6,16 +6,22 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
 };
 
-use super::{BODY_TIMEOUT, Server, failure::Failure};
+use super::{BODY_TIMEOUT, failure::Failure};
 
-/// The fields of a form, by their names.
-pub(super) struct Form(Vec<(String, Bytes)>);
+/// The fields of a form.
+pub(super) struct Form(Vec<Field>);
+
+pub(super) struct Field {
+    name: String,
+    /// The name of the file whose contents these are.
+    pub(super) file_name: Option<String>,
+    pub(super) bytes: Bytes,
+}
 
 impl Form {
-    /// Reads the body of a request.
-    pub(super) async fn read(server: &Server, mut request: Request) -> Result<Form, Failure> {
+    /// Reads the body of a request, of at most this many bytes.
+    pub(super) async fn read(limit: usize, mut request: Request) -> Result<Form, Failure> {
         refuse_other_sites(request.headers())?;
-        let limit = server.limits.max_sound;
         DefaultBodyLimit::max(limit).apply(&mut request);
         let body = Multipart::from_request(request, &()).await.map_err(|_| Failure::no_form())?;
         let arrived = tokio::time::timeout(BODY_TIMEOUT, fields(body)).await;
@@ -26,32 +32,33 @@ impl Form {
         })
     }
 
-    /// The bytes of a field.
-    pub(super) fn take(&mut self, name: &'static str) -> Result<Bytes, Failure> {
-        let at = self.0.iter().position(|(field, _)| field == name);
+    /// A field by its name.
+    pub(super) fn take(&mut self, name: &'static str) -> Result<Field, Failure> {
+        let at = self.0.iter().position(|field| field.name == name);
         let at = at.ok_or_else(|| Failure::field(name, format!("the form has no field {name:?}")))?;
-        Ok(self.0.swap_remove(at).1)
+        Ok(self.0.swap_remove(at))
     }
 
     /// The text of a field, unless it is missing or empty.
     pub(super) fn text(&self, name: &'static str) -> Result<Option<&str>, Failure> {
-        let Some((_, bytes)) = self.0.iter().find(|(field, _)| field == name) else { return Ok(None) };
-        let text = std::str::from_utf8(bytes);
+        let Some(field) = self.0.iter().find(|field| field.name == name) else { return Ok(None) };
+        let text = std::str::from_utf8(&field.bytes);
         let text = text.map_err(|_| Failure::field(name, "the text is not UTF-8"))?.trim();
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
     /// All texts of a field that may stand several times.
     pub(super) fn texts(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().filter(move |(field, _)| field == name).map(|(_, bytes)| &bytes[..])
+        self.0.iter().filter(move |field| field.name == name).map(|field| &field.bytes[..])
     }
 }
 
-async fn fields(mut body: Multipart) -> Result<Vec<(String, Bytes)>, MultipartError> {
+async fn fields(mut body: Multipart) -> Result<Vec<Field>, MultipartError> {
     let mut fields = Vec::new();
     while let Some(field) = body.next_field().await? {
         let name = field.name().unwrap_or_default().to_string();
-        fields.push((name, field.bytes().await?));
+        let file_name = field.file_name().map(str::to_string);
+        fields.push(Field { name, file_name, bytes: field.bytes().await? });
     }
     Ok(fields)
 }

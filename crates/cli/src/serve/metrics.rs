@@ -62,8 +62,8 @@ struct Counts {
 pub(super) struct Metrics(Mutex<Counts>);
 
 /// The present state of a model.
-pub(super) struct ModelState<'a> {
-    pub(super) name: &'a str,
+pub(super) struct ModelState {
+    pub(super) name: String,
     /// The requests that wait or run.
     pub(super) in_flight: usize,
     /// The loads that have begun.
@@ -106,7 +106,7 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub(super) fn text(&self, models: &[ModelState<'_>]) -> String {
+    pub(super) fn text(&self, models: &[ModelState]) -> String {
         let counts = self.counts();
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
@@ -116,7 +116,7 @@ impl Metrics {
         for ((path, status), count) in &counts.requests {
             let _ = writeln!(text, "taper_requests_total{{path={path:?},status=\"{status}\"}} {count}");
         }
-        type Present = fn(&ModelState<'_>) -> u64;
+        type Present = fn(&ModelState) -> u64;
         let present: [(&str, &str, &str, Present); 4] = [
             ("taper_requests_in_flight", "gauge", "Requests that wait or run.", |model| {
                 model.in_flight as u64
@@ -175,7 +175,7 @@ mod tests {
         let ended =
             Ended { prompt_tokens: 3, generated_tokens: 5, cancelled: true, duration, first_token: None };
         metrics.ended("tiny", &ended);
-        let state = ModelState { name: "tiny", in_flight: 2, loads: 3, loaded_bytes: Some(700) };
+        let state = ModelState { name: "tiny".into(), in_flight: 2, loads: 3, loaded_bytes: Some(700) };
         let text = metrics.text(&[state]);
         for line in [
             "# TYPE taper_requests_total counter",

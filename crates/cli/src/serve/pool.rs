@@ -7,7 +7,7 @@
 
 use std::{
     ops::Deref,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -37,7 +37,8 @@ pub(super) struct PoolConfig {
 
 /// The models of a server.
 pub(super) struct Pool {
-    models: Vec<Listed>,
+    /// The models of the command line, and adapters that were trained since; none is taken out.
+    models: RwLock<Vec<Arc<Listed>>>,
     device: Device,
     engine: EngineConfig,
     config: PoolConfig,
@@ -135,20 +136,39 @@ impl Pool {
             }
         }
         let state = Mutex::new(State { slots, loading: None, uses: 0 });
+        let models = RwLock::new(models.into_iter().map(Arc::new).collect());
         Ok(Pool { models, device, engine, config, state, changed: Notify::new() })
     }
 
-    /// The models by the order of the command line.
-    pub(super) fn listed(&self) -> &[Listed] {
-        &self.models
+    /// The device of all models.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The models by the order of the command line, and then those that were added.
+    pub(super) fn listed(&self) -> Vec<Arc<Listed>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The model of a name.
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Listed>> {
+        self.listed().into_iter().find(|model| model.name == name)
+    }
+
+    /// Adds a model with a new name, which its first request loads.
+    pub(super) fn add(&self, model: Listed) {
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        lock(&self.state).slots.push(Slot { bytes: model.bytes, ..Default::default() });
+        models.push(Arc::new(model));
     }
 
     /// The models for the counters.
-    pub(super) fn states(&self) -> Vec<ModelState<'_>> {
+    pub(super) fn states(&self) -> Vec<ModelState> {
+        let models = self.listed();
         let state = lock(&self.state);
-        let both = self.models.iter().zip(&state.slots);
+        let both = models.iter().zip(&state.slots);
         let states = both.map(|(model, slot)| ModelState {
-            name: &model.name,
+            name: model.name.clone(),
             in_flight: slot.requests,
             loads: slot.loads,
             loaded_bytes: slot.served.as_ref().map(|_| slot.bytes),
@@ -158,9 +178,10 @@ impl Pool {
 
     /// A place at a model, which is loaded first if it is not in memory.
     pub(super) async fn model(self: &Arc<Self>, name: &str, kind: Kind) -> Result<Place, Failure> {
-        let index = self.models.iter().position(|model| model.name == name);
+        let models = self.listed();
+        let index = models.iter().position(|model| model.name == name);
         let index = index.ok_or_else(|| Failure::no_model(name))?;
-        self.models[index].check(kind)?;
+        models[index].check(kind)?;
         let seat = self.seat(index)?;
         let limit = self.config.timeout;
         let served = timeout(limit, self.loaded(index)).await;
@@ -186,7 +207,7 @@ impl Pool {
             let changed = self.changed.notified();
             match self.look(index, &mut awaited) {
                 Waiting::Loaded(served) => return Ok(served),
-                Waiting::Failed => return Err(Failure::not_loaded(&self.models[index].name)),
+                Waiting::Failed => return Err(Failure::not_loaded(&self.listed()[index].name)),
                 Waiting::Load(dropped) => self.load(index, dropped),
                 Waiting::Wait => {}
             }
@@ -235,7 +256,7 @@ impl Pool {
                     drop(dropped);
                     loader.device.empty_cache();
                 }
-                Served::load(&loader.models[index], &loader.device, &loader.engine)
+                Served::load(&loader.listed()[index], &loader.device, &loader.engine)
             });
             let loaded = match loaded.await {
                 Ok(loaded) => loaded,
@@ -259,7 +280,7 @@ impl Pool {
             Err(error) => {
                 slot.failed_load = slot.loads;
                 // The client does not get the paths of this machine.
-                eprintln!("error: {}: {}", self.models[index].name, line(&*error));
+                eprintln!("error: {}: {}", self.listed()[index].name, line(&*error));
             }
         }
         drop(state);

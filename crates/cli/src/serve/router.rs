@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use super::{
     BODY_TIMEOUT, Server, chat, completions, embeddings,
     failure::{Failure, json_response},
+    fine_tuning,
     form::Form,
     rerank, transcriptions,
 };
@@ -48,6 +49,13 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/completions", post(text_completions))
         .route("/v1/embeddings", post(text_embeddings))
         .route("/v1/rerank", post(ranks))
+        .route("/v1/files", get(fine_tuning::files).post(fine_tuning::upload))
+        .route("/v1/files/{id}", get(fine_tuning::file).delete(fine_tuning::delete))
+        .route("/v1/files/{id}/content", get(fine_tuning::content))
+        .route("/v1/fine_tuning/jobs", get(fine_tuning::jobs).post(fine_tuning_job))
+        .route("/v1/fine_tuning/jobs/{id}", get(fine_tuning::job))
+        .route("/v1/fine_tuning/jobs/{id}/cancel", post(fine_tuning::cancel))
+        .route("/v1/fine_tuning/jobs/{id}/events", get(fine_tuning::events))
         .route("/v1/audio/transcriptions", speech(Task::Transcribe))
         .route("/v1/audio/translations", speech(Task::Translate))
         .fallback(async || Failure::no_such_path())
@@ -109,7 +117,8 @@ async fn metrics(State(server): State<Arc<Server>>) -> Response {
 }
 
 async fn models(State(server): State<Arc<Server>>) -> Response {
-    let models = server.pool.listed().iter().map(
+    let listed = server.pool.listed();
+    let models = listed.iter().map(
         |model| json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "taper"}),
     );
     json_response(&json!({"object": "list", "data": models.collect::<Vec<_>>()}))
@@ -135,10 +144,15 @@ async fn ranks(State(server): State<Arc<Server>>, request: Request) -> Result<Re
     rerank::answer(&server, request).await
 }
 
+async fn fine_tuning_job(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {
+    let request = body(&server, request).await?;
+    fine_tuning::create(&server, request)
+}
+
 /// The handler of the forms of a task of speech.
 fn speech(task: Task) -> MethodRouter<Arc<Server>> {
     post(move |State(server): State<Arc<Server>>, request: Request| async move {
-        let form = Form::read(&server, request).await?;
+        let form = Form::read(server.limits.max_sound, request).await?;
         transcriptions::answer(&server, form, task).await
     })
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use taper::{
-    Device,
+    Device, Generator,
     models::{
         Bert, BertClassifier, BertConfig,
         generate::LogitsRule,
@@ -16,7 +16,8 @@ use taper::{
         serving::EngineConfig,
         text::Tokenizer,
     },
-    weights,
+    nn::Module,
+    weights::{self, load_peft},
 };
 
 use super::{failure::Failure, worker::Worker};
@@ -66,7 +67,9 @@ impl Kind {
 pub(super) struct Listed {
     pub(super) name: String,
     pub(super) kind: Kind,
-    path: PathBuf,
+    pub(super) path: PathBuf,
+    /// The folder of an adapter that was trained here, in the format of peft.
+    pub(super) adapter: Option<PathBuf>,
     /// The bytes of its weights as the files have them.
     pub(super) bytes: u64,
     /// When the server found it, in seconds since 1970.
@@ -83,7 +86,13 @@ impl Listed {
         let path = model::find(Path::new(path))?;
         let bytes = weights::open(&path)?.tensors().filter_map(|(_, tensor)| tensor.bytes()).sum();
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Ok(Listed { name, kind: Kind::of(&path)?, path, bytes, created })
+        Ok(Listed { name, kind: Kind::of(&path)?, path, adapter: None, bytes, created })
+    }
+
+    /// The same model with an adapter.
+    pub(super) fn with_adapter(&self, name: &str, folder: PathBuf, created: u64) -> Listed {
+        let (name, path) = (name.to_string(), self.path.clone());
+        Listed { name, kind: self.kind, path, adapter: Some(folder), bytes: self.bytes, created }
     }
 
     /// An error for a request of another kind.
@@ -162,6 +171,10 @@ impl Served {
         let model = match listed.kind {
             Kind::Language => {
                 let model::Loaded { model, tokenizer } = model::load(path, device)?;
+                if let Some(folder) = &listed.adapter {
+                    load_peft(&*model, folder, None, &Generator::seed(0, device))?;
+                    model.eval();
+                }
                 let worker = Worker::start(name, model, config.clone())?;
                 Model::Language(Language {
                     tokenizer,

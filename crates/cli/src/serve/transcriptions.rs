@@ -73,7 +73,7 @@ impl SpeechRequest {
         let model = form.text("model")?;
         let model = model.ok_or_else(|| Failure::field("model", "the form has no field \"model\""))?;
         let (model, language) = (model.to_string(), form.text("language")?.map(str::to_string));
-        Ok(SpeechRequest { file: form.take("file")?, model, language, format })
+        Ok(SpeechRequest { file: form.take("file")?.bytes, model, language, format })
     }
 }
 

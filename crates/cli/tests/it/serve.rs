@@ -1,5 +1,6 @@
 //! `taper serve` on small random models, over plain TCP.
 
+mod fine_tuning;
 mod memory;
 mod rerank;
 mod speech;
@@ -157,6 +158,21 @@ impl Server {
             thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// The header of a request with a form.
+const FORM: &str = "Content-Type: multipart/form-data; boundary=the-end";
+
+/// The body of a form.
+fn form(fields: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, content) in fields {
+        let file = if *name == "file" { "; filename=\"a file\"" } else { "" };
+        let head = format!("--the-end\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n");
+        body.extend([head.as_bytes(), content, b"\r\n"].concat());
+    }
+    body.extend(b"--the-end--\r\n");
+    body
 }
 
 /// An object with the fields of another.

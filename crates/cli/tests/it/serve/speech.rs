@@ -8,22 +8,8 @@ use taper::{
     prelude::*,
 };
 
-use super::{Answer, Server};
+use super::{Answer, FORM, Server, form};
 use crate::common::{at, json as printed_json, tiny_llama, tiny_whisper, write_noise};
-
-const FORM: &str = "Content-Type: multipart/form-data; boundary=the-end";
-
-/// The body of a form.
-fn form(fields: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut body = Vec::new();
-    for (name, content) in fields {
-        let file = if *name == "file" { "; filename=\"speech.wav\"" } else { "" };
-        let head = format!("--the-end\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n");
-        body.extend([head.as_bytes(), content, b"\r\n"].concat());
-    }
-    body.extend(b"--the-end--\r\n");
-    body
-}
 
 /// A server with a Whisper `ear` and a language model `tiny`.
 fn server(options: &[&str]) -> Server {
