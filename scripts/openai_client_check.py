@@ -1,4 +1,4 @@
-"""Checks `taper serve` with the Python package `openai`: chats, streams, tools, schemas, embeddings, speech.
+"""Checks `taper serve` with the Python package `openai`: chats, streams, tools, schemas, embeddings, speech, fine-tuning.
 
     taper serve SmolLM2-135M-Instruct.Q4_1.gguf --port 8080
     python scripts/openai_client_check.py http://127.0.0.1:8080 --tokens 16
