@@ -180,8 +180,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
         adapter: &adapter,
         data: &data,
         epochs: options.epochs,
+        group: options.batch * options.accumulate,
         batch: options.batch,
-        accumulate: options.accumulate,
         seed: options.seed,
         checkpoint: options.checkpoint.as_deref(),
     };

@@ -23,10 +23,10 @@ pub(crate) struct Training<'a> {
     pub(crate) data: &'a ChatExamples,
     /// How often each conversation is read.
     pub(crate) epochs: usize,
+    /// Conversations of a step.
+    pub(crate) group: usize,
     /// Conversations whose gradients are computed together.
     pub(crate) batch: usize,
-    /// Batches whose gradients are added before a step.
-    pub(crate) accumulate: usize,
     /// The seed of the order of the data.
     pub(crate) seed: u64,
     /// The state of the training after each epoch, which is continued if the file is there.
@@ -66,13 +66,12 @@ impl Training<'_> {
                 return Ok(false);
             }
         }
-        let group = self.batch * self.accumulate;
-        let steps = self.data.len().div_ceil(group);
+        let steps = self.data.len().div_ceil(self.group);
         for epoch in first..self.epochs {
             let order = shuffled(self.data.len(), self.seed, epoch)?;
             let begin = Instant::now();
             let (mut sum, mut tokens) = (0.0, 0);
-            for (at, group) in order.chunks(group).enumerate() {
+            for (at, group) in order.chunks(self.group).enumerate() {
                 let group: Vec<&ChatExample> = group.iter().map(|&place| &self.data[place]).collect();
                 let (loss, count) = block_on(step(self.model, &mut optimizer, &group, self.batch))?;
                 sum += loss;

@@ -81,7 +81,12 @@ impl FineTuning {
         for job in jobs {
             match job.status {
                 Status::Succeeded => tuning.offer(&job, pool),
-                Status::Queued | Status::Running => tuning.queue.send(job.id)?,
+                Status::Queued | Status::Running if pool.find(&job.model).is_some() => {
+                    tuning.queue.send(job.id)?;
+                }
+                Status::Queued | Status::Running => {
+                    eprintln!("[{} does not go on: there is no model {:?}]", job.id, job.model);
+                }
                 Status::Failed | Status::Cancelled => {}
             }
         }

@@ -68,7 +68,9 @@ fn run(tuning: &FineTuning, pool: &Pool, id: &str) {
         })
     });
     let Some(Ok(Some(job))) = begun else { return };
-    let ended = train(tuning, pool, &job);
+    // On a thread of its own, so that a panic ends this job alone.
+    let ended = thread::scope(|scope| scope.spawn(|| train(tuning, pool, &job)).join());
+    let ended = ended.unwrap_or_else(|_| Err("the training has panicked".into()));
     let written = tuning.change(id, true, |job| match ended {
         // Also after the last step.
         _ if job.status == Status::Cancelled => {}
@@ -99,28 +101,30 @@ fn run(tuning: &FineTuning, pool: &Pool, id: &str) {
 fn train(tuning: &FineTuning, pool: &Pool, job: &JobRecord) -> Outcome<Ended> {
     let base = pool.find(&job.model).ok_or_else(|| format!("there is no model {:?}", job.model))?;
     let folder = tuning.job_folder(&job.id);
+    let path = tuning.data_path(&job.training_file);
+    if !path.exists() {
+        return Ok(Ended::BadFile("the file was deleted before the job began".into()));
+    }
     // A model of its own: requests read the frozen one at the same time. Weights of files are mapped, so
     // that both have the same memory on the CPU.
     let model::Loaded { model, tokenizer } = model::load(&base.path, pool.device())?;
-    let data =
-        match ChatExamples::from_json_lines(&read_text(&tuning.data_path(&job.training_file))?, &tokenizer) {
-            Ok(data) => data,
-            Err(error) => return Ok(Ended::BadFile(error.kind().to_string())),
-        };
+    let data = match ChatExamples::from_json_lines(&read_text(&path)?, &tokenizer) {
+        Ok(data) => data,
+        Err(error) => return Ok(Ended::BadFile(error.kind().to_string())),
+    };
     let rng = Generator::seed(job.seed, &taper::cpu());
     let config = LoraConfig::new(RANK).alpha(ALPHA).dropout(0.05).targets(Targets::AllLinear);
     let adapter = lora::attach(&*model, &config, &rng)?;
     model.train();
     let hyper = job.hyperparameters;
     let checkpoint = folder.join("training.safetensors");
-    let batch = hyper.batch_size.min(CONVERSATIONS_AT_ONCE);
     let training = Training {
         model: &*model,
         adapter: &adapter,
         data: &data,
         epochs: hyper.n_epochs,
-        batch,
-        accumulate: hyper.batch_size.div_ceil(batch),
+        group: hyper.batch_size,
+        batch: CONVERSATIONS_AT_ONCE,
         seed: job.seed,
         checkpoint: Some(&checkpoint),
     };

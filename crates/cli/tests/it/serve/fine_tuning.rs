@@ -139,7 +139,11 @@ fn an_adapter_answers_under_its_name_also_after_a_restart() {
     drop(first);
     let second = server(&models, &jobs);
     assert_eq!(second.names(), ["tiny", "bert", name]);
-    assert_eq!((second.hello(name), second.job(&id)), (text, job));
+    assert_eq!((second.hello(name), second.job(&id)), (text, job.clone()));
+    drop(second);
+    // Without the base, nothing is offered, and the job is there all the same.
+    let third = server(&models[1..], &jobs);
+    assert_eq!((third.names(), third.job(&id)), (vec!["bert".to_string()], job));
 }
 
 #[test]
@@ -154,14 +158,24 @@ fn a_job_goes_on_after_the_server_was_killed() {
     let record: Value = serde_json::from_slice(&fs::read(folder.join("job.json")).unwrap()).unwrap();
     assert_eq!(record["status"], "running");
 
+    // A server without its model leaves the job alone.
+    let other = server(&models[1..], &jobs);
+    assert_eq!(other.job(&id)["status"], "running");
+    drop(other);
     let second = server(&models, &jobs);
     second.await_message(&id, "The training goes on after epoch");
+    let deleted = second.upload(DATA);
+    let waiting = second.begin(&deleted, 1);
+    second.request("DELETE", &format!("/v1/files/{deleted}"), &[], "").ok();
     assert_eq!(second.job(&id)["status"], "running");
     let job = second.post(&format!("/v1/fine_tuning/jobs/{id}/cancel"), &json!({})).ok();
     assert_eq!(job["status"], "cancelled");
     let again = second.post(&format!("/v1/fine_tuning/jobs/{id}/cancel"), &json!({}));
     assert_eq!((again.status, again.error().4), (400, "the job is over already".into()));
-    // The thread is free for the next job.
+    // The thread is free for the next jobs.
+    let job = second.end(&waiting);
+    assert_eq!((&job["status"], &job["error"]["param"]), (&json!("failed"), &json!("training_file")));
+    assert!(job["error"]["message"].as_str().unwrap().contains("deleted"), "{job}");
     let next = second.begin(&second.upload(DATA), 1);
     assert_eq!(second.end(&next)["status"], "succeeded");
     assert_eq!(second.job(&id)["status"], "cancelled");
