@@ -5,7 +5,7 @@ use std::{hint::black_box, io, sync::Arc};
 use axum::{
     Router,
     body::to_bytes,
-    extract::{MatchedPath, Request, State},
+    extract::{MatchedPath, Path, Request, State},
     http::{HeaderMap, header},
     middleware::{Next, from_fn_with_state},
     response::{Html, IntoResponse, Response},
@@ -13,7 +13,7 @@ use axum::{
     serve::ListenerExt,
 };
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tokio::net::TcpListener;
 
 use super::{
@@ -21,7 +21,9 @@ use super::{
     failure::{Failure, json_response},
     fine_tuning,
     form::Form,
-    rerank, transcriptions,
+    rerank,
+    served::Listed,
+    transcriptions,
 };
 use crate::{error::Outcome, speech::Task};
 
@@ -45,6 +47,7 @@ fn router(server: Arc<Server>) -> Router {
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
+        .route("/v1/models/{*name}", get(model))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(text_completions))
         .route("/v1/embeddings", post(text_embeddings))
@@ -116,12 +119,20 @@ async fn metrics(State(server): State<Arc<Server>>) -> Response {
     (headers, server.metrics.text(&server.pool.states())).into_response()
 }
 
+/// The object of a model for clients.
+fn model_object(model: &Listed) -> Json {
+    json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "taper"})
+}
+
 async fn models(State(server): State<Arc<Server>>) -> Response {
-    let listed = server.pool.listed();
-    let models = listed.iter().map(
-        |model| json!({"id": model.name, "object": "model", "created": model.created, "owned_by": "taper"}),
-    );
-    json_response(&json!({"object": "list", "data": models.collect::<Vec<_>>()}))
+    let models: Vec<Json> = server.pool.listed().iter().map(|model| model_object(model)).collect();
+    json_response(&json!({"object": "list", "data": models}))
+}
+
+/// A model by its name, which may have slashes.
+async fn model(State(server): State<Arc<Server>>, Path(name): Path<String>) -> Result<Response, Failure> {
+    let model = server.pool.find(&name).ok_or_else(|| Failure::no_model(&name))?;
+    Ok(json_response(&model_object(&model)))
 }
 
 async fn chat_completions(State(server): State<Arc<Server>>, request: Request) -> Result<Response, Failure> {

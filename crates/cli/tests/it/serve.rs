@@ -470,6 +470,8 @@ fn models_and_counters_are_listed() {
     let names: Vec<&str> =
         models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert_eq!(names, ["tiny", "bert"]);
+    assert_eq!(server.get("/v1/models/bert").ok(), models["data"][1]);
+    assert_eq!(server.get("/v1/models/org/name").error().3, "model_not_found");
     server.chat(json!({})).ok();
     server.chat(json!({"n": 0}));
     server.await_metric("taper_requests_total{path=\"/v1/chat/completions\",status=\"200\"} 1");
