@@ -263,7 +263,7 @@ impl Convolution {
     }
 }
 
-/// A convolution of pictures or lines with a padding, a stride and groups.
+/// A convolution of pictures with a padding, a stride and groups.
 fn convolve(x: &[Tensor], padding: usize, stride: usize, groups: usize) -> taper::Result<Vec<Tensor>> {
     let options = ConvOptions { padding: padding.into(), stride: [stride; 2], groups, ..Default::default() };
     one(f::conv2d(&x[0], &x[1], None, options))
