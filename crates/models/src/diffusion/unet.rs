@@ -8,8 +8,7 @@ use tensor_core::{Error, Generator, Result, Tensor};
 use super::blocks::{BlockOptions, Downsample, ResnetBlock, Upsample, group_norm};
 use crate::{
     WeightSource,
-    attention::check_heads,
-    attention::multi_head_attention,
+    attention::{check_heads, multi_head_attention},
     vision::blocks::{check_image, conv, layer_norm, positive, tokens},
 };
 
