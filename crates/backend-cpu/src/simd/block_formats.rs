@@ -32,8 +32,8 @@ pub(crate) trait Format {
     const HAS_OFFSET: bool;
     /// Whether the halves of a group have scales and offsets of their own.
     const BY_HALVES: bool;
-    /// The integers plus this number fit unsigned bytes.
-    const ZERO: u8;
+    /// The integers plus this number are unsigned and below 64; none if they are signed bytes.
+    const ZERO: Option<u8>;
 
     /// # Safety
     /// `block` is valid for reads of [`Format::BYTES`] bytes, and the processor has the instruction set of
@@ -47,7 +47,7 @@ pub(crate) trait Format {
     /// below [`Format::ELEMENTS`] / [`GROUP`], and `at` is below [`GROUP`] and a multiple of the width.
     unsafe fn integers<V: Integers>(block: *const u8, group: usize, at: usize) -> V::Ints;
 
-    /// The integers of a group, plus [`Format::ZERO`].
+    /// The integers of a group, plus [`Format::ZERO`] if there is one.
     ///
     /// # Safety
     /// `block` is valid for reads of [`Format::BYTES`] bytes, and `group` is below [`Format::ELEMENTS`] /
@@ -109,7 +109,7 @@ macro_rules! block_format {
         $name:ident, $elements:expr, $bytes:literal, $head:ty, $has_offset:literal, $by_halves:literal;
         |$v:ident, $block:ident| $read:expr;
         |$group:ident, $at:ident| $integers:expr;
-        $zero:literal, |$b:ident| $bytes_of:expr;
+        $zero:expr, |$b:ident| $bytes_of:expr;
         |$d:ident, $half:ident| $scale:expr
     ) => {
         #[allow(non_camel_case_types)] // ggml's names
@@ -123,7 +123,7 @@ macro_rules! block_format {
             const BYTES: usize = $bytes;
             const HAS_OFFSET: bool = $has_offset;
             const BY_HALVES: bool = $by_halves;
-            const ZERO: u8 = $zero;
+            const ZERO: Option<u8> = $zero;
 
             #[inline(always)]
             unsafe fn head<$v: HalfPair>($block: *const u8) -> $head {
@@ -157,35 +157,35 @@ block_format! {
     Q4_0, GROUP, 18, f32, false, false;
     |V, block| V::halves(block)[0];
     |_group, at| V::plus(nibbles::<V>(block.add(2), at), -8);
-    8, |B| B::nibbles(block.add(2));
+    Some(8), |B| B::nibbles(block.add(2));
     |d, _half| (d, 0.0)
 }
 block_format! {
     Q4_1, GROUP, 20, [f32; 2], true, false;
     |V, block| V::halves(block);
     |_group, at| nibbles::<V>(block.add(4), at);
-    0, |B| B::nibbles(block.add(4));
+    Some(0), |B| B::nibbles(block.add(4));
     |d, _half| (d[0], d[1])
 }
 block_format! {
     Q5_0, GROUP, 22, f32, false, false;
     |V, block| V::halves(block)[0];
     |_group, at| V::plus(V::or(nibbles::<V>(block.add(6), at), fifth::<V>(block.add(2), at)), -16);
-    16, |B| B::or(B::nibbles(block.add(6)), B::where_set(bits(block.add(2)), 16));
+    Some(16), |B| B::or(B::nibbles(block.add(6)), B::where_set(bits(block.add(2)), 16));
     |d, _half| (d, 0.0)
 }
 block_format! {
     Q5_1, GROUP, 24, [f32; 2], true, false;
     |V, block| V::halves(block);
     |_group, at| V::or(nibbles::<V>(block.add(8), at), fifth::<V>(block.add(4), at));
-    0, |B| B::or(B::nibbles(block.add(8)), B::where_set(bits(block.add(4)), 16));
+    Some(0), |B| B::or(B::nibbles(block.add(8)), B::where_set(bits(block.add(4)), 16));
     |d, _half| (d[0], d[1])
 }
 block_format! {
     Q8_0, GROUP, 34, f32, false, false;
     |V, block| V::halves(block)[0];
     |_group, at| V::signed(block.add(2 + at));
-    128, |B| B::plus_128(B::load(block.add(2)));
+    None, |B| B::load(block.add(2));
     |d, _half| (d, 0.0)
 }
 
@@ -193,7 +193,7 @@ block_format! {
     Q2_K, SUPER, 84, [f32; 2], true, true;
     |V, block| V::halves(block.add(80));
     |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
-    0, |B| B::right(B::load(block.add(16 + group / 4 * 32)), 2 * (group % 4), 3);
+    Some(0), |B| B::right(B::load(block.add(16 + group / 4 * 32)), 2 * (group % 4), 3);
     |d, half| {
         let scale = byte(block, 2 * group + half);
         (d[0] * f32::from(scale & 15), -(d[1] * f32::from(scale >> 4)))
@@ -207,7 +207,7 @@ block_format! {
         let third = V::and(V::right(V::unsigned(block.add(at)), group), 1);
         V::plus(V::or(two, V::left(third, 2)), -4)
     };
-    4, |B| {
+    Some(4), |B| {
         let two = B::right(B::load(block.add(32 + group / 4 * 32)), 2 * (group % 4), 3);
         B::or(two, B::left(B::right(B::load(block), group, 1), 2))
     };
@@ -240,7 +240,7 @@ block_format! {
     Q4_K, SUPER, 144, [f32; 2], true, false;
     |V, block| V::halves(block);
     |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
-    0, |B| B::right(B::load(block.add(16 + group / 2 * 32)), 4 * (group % 2), 15);
+    Some(0), |B| B::right(B::load(block.add(16 + group / 2 * 32)), 4 * (group % 2), 15);
     |d, _half| {
         let (scale, minimum) = six_bits(block.add(4), group);
         (d[0] * scale, -(d[1] * minimum))
@@ -254,7 +254,7 @@ block_format! {
         let fifth = V::and(V::right(V::unsigned(block.add(16 + at)), group), 1);
         V::or(four, V::left(fifth, 4))
     };
-    0, |B| {
+    Some(0), |B| {
         let four = B::right(B::load(block.add(48 + group / 2 * 32)), 4 * (group % 2), 15);
         B::or(four, B::left(B::right(B::load(block.add(16)), group, 1), 4))
     };
@@ -273,7 +273,7 @@ block_format! {
         let four = V::and(V::right(four, 4 * (r / 2)), 15);
         V::plus(V::or(four, V::left(V::and(two, 3), 4)), -32)
     };
-    32, |B| {
+    Some(32), |B| {
         let (part, r) = (group / 4, group % 4);
         let four = B::right(B::load(block.add(64 * part + 32 * (r % 2))), 4 * (r / 2), 15);
         let two = B::right(B::load(block.add(128 + 32 * part)), 2 * r, 3);
@@ -282,31 +282,18 @@ block_format! {
     |d, half| (d * f32::from(byte(block, 192 + 2 * group + half) as i8), 0.0)
 }
 
-/// The numbers of a table plus `zero`, which makes them unsigned.
-const fn raised(table: &[i8; 16], zero: i16) -> [u8; 16] {
-    let mut raised = [0; 16];
-    let mut k = 0;
-    while k < 16 {
-        raised[k] = (table[k] as i16 + zero) as u8;
-        k += 1;
-    }
-    raised
-}
-const IQ4_RAISED: [u8; 16] = raised(&IQ4_NUMBERS, 128);
-const MXFP4_RAISED: [u8; 16] = raised(&MXFP4_NUMBERS, 12);
-
 block_format! {
     IQ4_NL, GROUP, 18, f32, false, false;
     |V, block| V::halves(block)[0];
     |_group, at| V::entries(&IQ4_NUMBERS, nibbles::<V>(block.add(2), at));
-    128, |B| B::entries(&IQ4_RAISED, B::nibbles(block.add(2)));
+    None, |B| B::entries(&IQ4_NUMBERS, B::nibbles(block.add(2)));
     |d, _half| (d, 0.0)
 }
 block_format! {
     IQ4_XS, SUPER, 136, f32, false, false;
     |V, block| V::halves(block)[0];
     |group, at| V::entries(&IQ4_NUMBERS, nibbles::<V>(block.add(8 + 16 * group), at));
-    128, |B| B::entries(&IQ4_RAISED, B::nibbles(block.add(8 + 16 * group)));
+    None, |B| B::entries(&IQ4_NUMBERS, B::nibbles(block.add(8 + 16 * group)));
     |d, _half| {
         let four = byte(block, 4 + group / 2) >> (4 * (group % 2)) & 15;
         let two = byte(block, 2 + group / 4) >> (2 * (group % 4)) & 3;
@@ -320,14 +307,14 @@ block_format! {
         let two = V::right(V::unsigned(block.add(group / 4 * 32 + at)), 2 * (group % 4));
         V::plus(V::and(two, 3), -1)
     };
-    1, |B| B::right(B::load(block.add(group / 4 * 32)), 2 * (group % 4), 3);
+    Some(1), |B| B::right(B::load(block.add(group / 4 * 32)), 2 * (group % 4), 3);
     |d, _half| (d, 0.0)
 }
 block_format! {
     MXFP4, GROUP, 17, f32, false, false;
     |V, block| mxfp4_scale(byte(block, 0));
     |_group, at| V::entries(&MXFP4_NUMBERS, nibbles::<V>(block.add(1), at));
-    12, |B| B::entries(&MXFP4_RAISED, B::nibbles(block.add(1)));
+    None, |B| B::entries(&MXFP4_NUMBERS, B::nibbles(block.add(1)));
     |d, _half| (d, 0.0)
 }
 

@@ -120,15 +120,12 @@ pub(crate) trait Bytes: HalfPair {
     fn left(bytes: Self::Register, by: usize) -> Self::Register;
     fn or(a: Self::Register, b: Self::Register) -> Self::Register;
     /// The number of a table at each position, which is below 16.
-    fn entries(table: &[u8; 16], places: Self::Register) -> Self::Register;
-    /// Each byte with its highest bit changed: a signed number plus 128.
-    fn plus_128(bytes: Self::Register) -> Self::Register;
-    /// Sums of the products of four neighbours each, of unsigned numbers below 64 and of signed ones, which
-    /// are not −128.
+    fn entries(table: &[i8; 16], places: Self::Register) -> Self::Register;
+    /// Sums of the products of four neighbours each, of unsigned numbers up to 128 and of signed ones, which
+    /// are not −128: two products fit 16 bits.
     fn dot(a: Self::Register, b: Self::Register) -> Self::Ints;
-    /// As [`Bytes::dot`], with any unsigned numbers, and in an order of the terms that says nothing about
-    /// halves of the group.
-    fn dot_wide(a: Self::Register, b: Self::Register) -> Self::Ints;
+    /// As [`Bytes::dot`], with any signed numbers on the left.
+    fn dot_signed(a: Self::Register, b: Self::Register) -> Self::Ints;
     fn splat(number: f32) -> Self::Floats;
     /// A number for the sums of each half.
     fn by_halves(numbers: [f32; 2]) -> Self::Floats;
@@ -139,6 +136,12 @@ pub(crate) trait Bytes: HalfPair {
 
 /// Arrays, for any processor.
 pub(crate) struct Plain;
+
+/// The sums of four neighbouring terms.
+#[inline(always)]
+fn sums_of_four(term: impl Fn(usize) -> i32) -> [i32; SUMS] {
+    std::array::from_fn(|i| term(4 * i) + term(4 * i + 1) + term(4 * i + 2) + term(4 * i + 3))
+}
 
 impl Bytes for Plain {
     type Register = [u8; GROUP];
@@ -184,24 +187,18 @@ impl Bytes for Plain {
     }
 
     #[inline(always)]
-    fn entries(table: &[u8; 16], places: [u8; GROUP]) -> [u8; GROUP] {
-        places.map(|place| table[usize::from(place & 15)])
-    }
-
-    #[inline(always)]
-    fn plus_128(bytes: [u8; GROUP]) -> [u8; GROUP] {
-        bytes.map(|byte| byte ^ 128)
+    fn entries(table: &[i8; 16], places: [u8; GROUP]) -> [u8; GROUP] {
+        places.map(|place| table[usize::from(place & 15)] as u8)
     }
 
     #[inline(always)]
     fn dot(a: [u8; GROUP], b: [u8; GROUP]) -> [i32; SUMS] {
-        let term = |i: usize| i32::from(a[i]) * i32::from(b[i] as i8);
-        std::array::from_fn(|i| term(4 * i) + term(4 * i + 1) + term(4 * i + 2) + term(4 * i + 3))
+        sums_of_four(|i| i32::from(a[i]) * i32::from(b[i] as i8))
     }
 
     #[inline(always)]
-    fn dot_wide(a: [u8; GROUP], b: [u8; GROUP]) -> [i32; SUMS] {
-        Plain::dot(a, b)
+    fn dot_signed(a: [u8; GROUP], b: [u8; GROUP]) -> [i32; SUMS] {
+        sums_of_four(|i| i32::from(a[i] as i8) * i32::from(b[i] as i8))
     }
 
     #[inline(always)]
@@ -263,7 +260,7 @@ mod x86 {
         (
             $(#[$docs:meta])* $name:ident, $run:ident;
             |$bits:ident, $number:ident| $where_set:expr;
-            |$a:ident, $b:ident| $dot:expr, $wide:expr
+            |$a:ident, $b:ident| $dot:expr
         ) => {
             $(#[$docs])*
             pub(crate) struct $name;
@@ -323,7 +320,7 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                fn entries(table: &[u8; 16], places: __m256i) -> __m256i {
+                fn entries(table: &[i8; 16], places: __m256i) -> __m256i {
                     // SAFETY: a register is only used inside its `run`, which asks for the instructions; the
                     // load reads the 16 bytes of the table.
                     unsafe {
@@ -333,21 +330,16 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                fn plus_128(bytes: __m256i) -> __m256i {
-                    // SAFETY: a register is only used inside its `run`, which asks for the instructions.
-                    unsafe { _mm256_xor_si256(bytes, _mm256_set1_epi8(-128)) }
-                }
-
-                #[inline(always)]
                 fn dot($a: __m256i, $b: __m256i) -> __m256i {
                     // SAFETY: a register is only used inside its `run`, which asks for the instructions.
                     unsafe { $dot }
                 }
 
                 #[inline(always)]
-                fn dot_wide($a: __m256i, $b: __m256i) -> __m256i {
+                fn dot_signed(a: __m256i, b: __m256i) -> __m256i {
                     // SAFETY: a register is only used inside its `run`, which asks for the instructions.
-                    unsafe { $wide }
+                    let (magnitudes, signed) = unsafe { (_mm256_abs_epi8(a), _mm256_sign_epi8(b, a)) };
+                    Self::dot(magnitudes, signed)
                 }
 
                 #[inline(always)]
@@ -411,27 +403,18 @@ mod x86 {
         /// AVX-512 with its instructions for products of bytes.
         Avx512Vnni, avx512_vnni;
         |bits, number| _mm256_maskz_set1_epi8(bits, number as i8);
-        |a, b| _mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b),
-        _mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b)
+        |a, b| _mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b)
     }
     bytes! {
         /// AVX2 with the same instructions for products of bytes.
         AvxVnni, avx_vnni;
         |bits, number| bytes_of_bits(bits, number);
-        |a, b| _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), a, b),
-        _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), a, b)
+        |a, b| _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), a, b)
     }
     bytes! {
         /// AVX2, whose sums of two products have 16 bits.
         Avx2, avx2;
         |bits, number| bytes_of_bits(bits, number);
-        |a, b| _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)),
-        {
-            let words = |bytes| _mm256_cvtepu8_epi16(bytes);
-            let signed = |bytes| _mm256_cvtepi8_epi16(bytes);
-            let first = _mm256_madd_epi16(words(_mm256_castsi256_si128(a)), signed(_mm256_castsi256_si128(b)));
-            let (a, b) = (_mm256_extracti128_si256::<1>(a), _mm256_extracti128_si256::<1>(b));
-            _mm256_add_epi32(first, _mm256_madd_epi16(words(a), signed(b)))
-        }
+        |a, b| _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1))
     }
 }

@@ -110,6 +110,7 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
         }
         let mut sums = [[B::splat(0.0); VECTORS]; ROWS];
         let mut offsets = [[0f32; VECTORS]; ROWS];
+        let has_offset = F::HAS_OFFSET || F::ZERO.is_some_and(|zero| zero > 0);
         for i in 0..x[0].integers.len() / F::ELEMENTS {
             for r in 0..ROWS {
                 let block = starts[r].wrapping_add(i * F::BYTES);
@@ -124,22 +125,22 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
                         let numbers = F::bytes::<B>(block, part);
                         let mut halves = [F::scale(block, head, part, 0), F::scale(block, head, part, 1)];
                         for (scale, offset) in &mut halves {
-                            *offset -= f32::from(F::ZERO) * *scale;
+                            *offset -= f32::from(F::ZERO.unwrap_or(0)) * *scale;
                         }
                         let at = i * (F::ELEMENTS / GROUP) + part;
                         for v in 0..VECTORS {
                             let bytes = B::load(x[v].integers.as_ptr().add(at * GROUP).cast());
                             let group = *x[v].groups.get_unchecked(at);
                             let ints = match F::ZERO {
-                                128 => B::dot_wide(numbers, bytes),
-                                _ => B::dot(numbers, bytes),
+                                None => B::dot_signed(numbers, bytes),
+                                Some(_) => B::dot(numbers, bytes),
                             };
                             let scales = match F::BY_HALVES {
                                 true => B::by_halves([halves[0].0 * group.scale, halves[1].0 * group.scale]),
                                 false => B::splat(halves[0].0 * group.scale),
                             };
                             sums[r][v] = B::add(sums[r][v], ints, scales);
-                            offsets[r][v] += match (F::BY_HALVES, F::HAS_OFFSET || F::ZERO > 0) {
+                            offsets[r][v] += match (F::BY_HALVES, has_offset) {
                                 (_, false) => 0.0,
                                 (false, true) => halves[0].1 * (group.sums[0] + group.sums[1]),
                                 (true, true) => halves[0].1 * group.sums[0] + halves[1].1 * group.sums[1],
