@@ -276,7 +276,7 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
 
 /// Whether a backward pass frees a node. Leaves and casts of leaves hold nothing worth freeing, so graphs
 /// may share them, as those of one autocast region do.
-fn is_used_up(node: &Tensor) -> bool {
+pub(crate) fn is_used_up(node: &Tensor) -> bool {
     let of_leaf = || node.recorded_inputs().iter().all(Tensor::is_leaf_value);
     let casts_leaf = matches!(node.op(), Op::Cast) && of_leaf();
     !casts_leaf && !node.is_leaf_value()

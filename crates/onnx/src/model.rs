@@ -358,7 +358,7 @@ impl Model {
             made = Some(values);
             Ok((results, others))
         };
-        let mode = CallMode { strict: false, autocast: autocast_dtype() };
+        let mode = CallMode { strict: false, autocast: autocast_dtype(), records: false };
         let (results, call) = repeated.replay.call(&tensors, mode, &mut function)?;
         Ok(match (call, made) {
             (Call::Replayed(others), _) => {

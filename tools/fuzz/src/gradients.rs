@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use taper::{
-    DType, Device, Result, Scalar, Tensor, grad,
+    DType, Device, Result, Scalar, Tensor, compile_or_run, grad,
     prelude::TensorGrad,
     tensor_core::{BinaryOp, ReduceOp, UnaryOp},
 };
@@ -41,13 +41,14 @@ pub fn gradient_case(seed: u64, case: u64, device: &Device) -> std::result::Resu
     let (program, _) = generate::program(&mut rng, &taste);
     let n = program.steps.len();
     let reads: Vec<usize> = (0..n).filter(|&i| !program.is_used(i) || rng.one_in(4)).collect();
+    let compiled = rng.one_in(3);
     let plan = Plan {
-        eval: (0..n).map(|_| rng.one_in(4)).collect(),
+        eval: (0..n).map(|_| !compiled && rng.one_in(4)).collect(),
         drop: vec![false; n],
         reads,
         tracked: true,
         twice: false,
-        compiled: false,
+        compiled,
     };
     let fails = |program: &Program, plan: &Plan| check(program, plan, device).err();
     let Some(what) = fails(&program, &plan) else { return Ok(()) };
@@ -84,7 +85,7 @@ fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result
 /// change is large, the case says nothing.
 fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std::result::Result<(), String> {
     let (reference, _) = reference_with(&device.info().dtypes);
-    let eager = Plan { eval: vec![true; program.steps.len()], ..plan.clone() };
+    let eager = Plan { eval: vec![true; program.steps.len()], compiled: false, ..plan.clone() };
     let Ok(Some(expected)) = derivatives(program, &eager, &reference) else { return Ok(()) };
     let found = match derivatives(program, plan, device) {
         Ok(Some(found)) => found,
@@ -104,7 +105,7 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
     // The terms of a gradient may cancel; it is a sum of at most as many terms as the largest leaf has
     // elements.
     let terms = leaf_sizes(program).into_iter().max().unwrap_or(1).max(1) as f64;
-    for second in [false, true] {
+    for &second in orders(plan) {
         let of = |d: &Derivatives| if second { d.second.clone() } else { d.first.clone() };
         let (found, expected) = (of(&found), of(&expected));
         let moved: Vec<_> = moved.iter().map(of).collect();
@@ -145,6 +146,11 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
     Ok(())
 }
 
+/// Whether the second derivatives are looked at, after the first: compiled functions have none.
+fn orders(plan: &Plan) -> &'static [bool] {
+    if plan.compiled { &[false] } else { &[false, true] }
+}
+
 /// Along a direction, each derivative is the limit of the difference quotient, if it converges.
 fn agree_with_differences(
     program: &Program,
@@ -167,7 +173,7 @@ fn agree_with_differences(
     if moved.iter().any(|turns| *turns != unmoved) {
         return Ok(());
     }
-    for second in [false, true] {
+    for &second in orders(plan) {
         let value = |d: &Derivatives| if second { d.slope } else { d.loss };
         let derivative = if second { &here.second } else { &here.first };
         // The directions are drawn again in the order of the leaves' elements.
@@ -213,7 +219,8 @@ fn turns(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Vec<u64>
     if !program.steps.iter().any(is_remainder) {
         return Ok(Vec::new());
     }
-    let (made, _) = forward(program, plan, device)?;
+    let leaves = leaves(program, device)?;
+    let made = forward(program, plan, &taper::Generator::seed(DRAWS, device), &leaves)?;
     let mut turns = Vec::new();
     for (step, result) in program.steps.iter().zip(&made) {
         if !is_remainder(step) || !result.dtype().is_float() {
@@ -229,54 +236,86 @@ fn turns(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Vec<u64>
     Ok(turns)
 }
 
-/// The results of all steps, and the leaves of floats among them.
-fn forward(program: &Program, plan: &Plan, device: &Device) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+/// The leaves of floats, which require gradients.
+fn leaves(program: &Program, device: &Device) -> Result<Vec<Tensor>> {
     let rng = taper::Generator::seed(DRAWS, device);
+    let leaf = |action: &Action| match action {
+        Action::Leaf { dtype, .. } if dtype.is_float() => Some(action.apply(&[], &rng)),
+        _ => None,
+    };
+    let leaves = program.steps.iter().filter_map(|step| leaf(&step.action));
+    leaves.map(|leaf| Ok(leaf?.requires_grad())).collect()
+}
+
+/// The results of all steps, from the leaves of floats.
+fn forward(program: &Program, plan: &Plan, rng: &taper::Generator, leaves: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut leaves = leaves.iter();
     let mut made: Vec<Tensor> = Vec::new();
-    let mut leaves = Vec::new();
     for (i, step) in program.steps.iter().enumerate() {
         let inputs: Vec<&Tensor> = step.inputs.iter().map(|&j| &made[j]).collect();
-        let mut t = step.action.apply(&inputs, &rng)?;
-        if matches!(step.action, Action::Leaf { .. }) && t.dtype().is_float() {
-            t = t.requires_grad();
-            leaves.push(t.clone());
-        }
+        let is_leaf = matches!(step.action, Action::Leaf { dtype, .. } if dtype.is_float());
+        let given = if is_leaf { leaves.next() } else { None };
+        let t = match given {
+            Some(leaf) => leaf.clone(),
+            None => step.action.apply(&inputs, rng)?,
+        };
         if plan.eval[i] {
             t.eval()?;
         }
         made.push(t);
     }
-    Ok((made, leaves))
+    Ok(made)
+}
+
+/// The results that are read, from the leaves of floats: those of the second call if the program is a
+/// compiled function of its leaves.
+fn read(program: &Program, plan: &Plan, device: &Device, leaves: &[Tensor]) -> Result<Vec<Tensor>> {
+    let rng = taper::Generator::seed(DRAWS, device);
+    let run = |leaves: Vec<Tensor>| {
+        let made = forward(program, plan, &rng, &leaves)?;
+        Ok(plan.reads.iter().map(|&i| made[i].clone()).collect::<Vec<_>>())
+    };
+    if !plan.compiled {
+        return run(leaves.to_vec());
+    }
+    let compiled = compile_or_run(run);
+    let all: Vec<Tensor> = compiled.call(leaves.to_vec())?;
+    // The gradients of the first call are those that are captured; the second call's repeat them.
+    if let Some(loss) = weighted_sum(&all, 2, device)? {
+        grad(&[&loss], &leaves.iter().collect::<Vec<_>>(), false)?;
+    }
+    rng.set_seed_and_offset(DRAWS, 0);
+    compiled.call(leaves.to_vec())
+}
+
+/// The sum of all elements of tracked tensors of floats, each weighted; none if there are no such tensors.
+fn weighted_sum(of: &[Tensor], by: usize, device: &Device) -> Result<Option<Tensor>> {
+    let mut total: Option<Tensor> = None;
+    for t in of.iter().filter(|t| t.is_tracked() && t.dtype().is_float()) {
+        let weights: Vec<Scalar> =
+            (0..t.numel()).map(|i| Scalar::Float(((i * 5 + by) % 7) as f64 / 4.0 - 0.75)).collect();
+        let one = t.mul(&of_scalars(&weights, t.dims(), t.dtype(), device)?)?.sum();
+        total = Some(match total {
+            Some(total) => total.add(&one)?,
+            None => one,
+        });
+    }
+    Ok(total)
 }
 
 /// `None` where nothing that is read depends on a leaf.
 fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option<Derivatives>> {
-    let (made, leaves) = forward(program, plan, device)?;
-    let weighted = |t: &Tensor, by: usize| -> Result<Tensor> {
-        let weights: Vec<Scalar> =
-            (0..t.numel()).map(|i| Scalar::Float(((i * 5 + by) % 7) as f64 / 4.0 - 0.75)).collect();
-        Ok(t.mul(&of_scalars(&weights, t.dims(), t.dtype(), device)?)?.sum())
+    let leaves = leaves(program, device)?;
+    let Some(loss) = weighted_sum(&read(program, plan, device, &leaves)?, 2, device)? else {
+        return Ok(None);
     };
-    let sum = |of: &[&Tensor], by: usize| -> Result<Option<Tensor>> {
-        let mut total: Option<Tensor> = None;
-        for t in of.iter().filter(|t| t.is_tracked()) {
-            let one = weighted(t, by)?;
-            total = Some(match total {
-                Some(total) => total.add(&one)?,
-                None => one,
-            });
-        }
-        Ok(total)
-    };
-    let reads: Vec<&Tensor> = plan.reads.iter().map(|&i| &made[i]).filter(|t| t.dtype().is_float()).collect();
-    let Some(loss) = sum(&reads, 2)? else { return Ok(None) };
     let wanted: Vec<&Tensor> = leaves.iter().collect();
-    let first = grad(&[&loss], &wanted, true)?;
+    let first = grad(&[&loss], &wanted, !plan.compiled)?;
     let numbers = |of: &[Option<Tensor>]| -> Result<Vec<Option<Vec<f64>>>> {
         of.iter().map(|g| g.as_ref().map(Tensor::to_f64_vec).transpose()).collect()
     };
-    let given: Vec<&Tensor> = first.iter().flatten().collect();
-    let slope = sum(&given, 4)?;
+    let given: Vec<Tensor> = first.iter().flatten().cloned().collect();
+    let slope = weighted_sum(&given, 4, device)?;
     let second = match &slope {
         Some(slope) => grad(&[slope], &wanted, false)?,
         None => vec![None; wanted.len()],

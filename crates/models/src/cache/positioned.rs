@@ -204,7 +204,7 @@ impl RepeatedSteps {
             let result = noted_step(state, |cache| step(&ids[0], cache))?;
             Ok((vec![result], ()))
         };
-        let mode = CallMode { strict: false, autocast: autocast_dtype() };
+        let mode = CallMode { strict: false, autocast: autocast_dtype(), records: false };
         let (mut results, _) = no_grad(|| self.replay.call(std::slice::from_ref(ids), mode, &mut run))?;
         Ok(results.swap_remove(0))
     }

@@ -5,6 +5,7 @@ mod averages;
 mod clip;
 mod common;
 mod compiled;
+mod compiled_gradients;
 mod eight_bit;
 mod lbfgs;
 mod masters;

@@ -268,6 +268,12 @@ pub fn note_host_state(state: NotedState) {
     note(|capture| capture.states.push(state));
 }
 
+/// Whether an operation of this id holds a number of a state of the host.
+pub(crate) fn is_noted_number(id: u64) -> bool {
+    let noted = |capture: &Capture| capture.states.iter().any(|state| state.numbers.contains(&id));
+    CAPTURE.with_borrow(|capture| capture.as_ref().is_some_and(noted))
+}
+
 /// Notes a condition that the captured operations depend on, such as the mode of a layer. Where it does not
 /// hold at a later call, the function is captured again.
 pub fn note_guard(holds: impl FnOnce() -> Box<dyn Fn() -> bool + Send>) {

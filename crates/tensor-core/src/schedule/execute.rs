@@ -45,6 +45,24 @@ pub(super) trait Bound {
     fn scalar(&self, wanted: &ScalarRef) -> Scalar;
     /// Gives the node its value.
     fn attach(&self, item: u32, value: Value);
+    /// The steps that need not run.
+    fn constants(&self) -> Option<&Constants> {
+        None
+    }
+}
+
+/// Steps of a plan that compute the same at each run, and what the other steps read of them, by slots.
+#[derive(Default)]
+pub(super) struct Constants {
+    /// Whether each step is one of them; empty if none is.
+    pub(super) steps: Vec<bool>,
+    pub(super) slots: Vec<(u32, Content)>,
+}
+
+impl Constants {
+    fn has(&self, step: usize) -> bool {
+        self.steps.get(step) == Some(&true)
+    }
 }
 
 impl Bound for [Item] {
@@ -95,11 +113,9 @@ pub(super) fn execute<B: Bound + ?Sized>(
     progress: Progress<'_>,
 ) -> Result<()> {
     prepare(plan, backend);
-    let mut slots: Vec<Option<Content>> = Vec::with_capacity(plan.slots);
-    slots.resize(plan.slots, None);
+    let mut slots = with_leaves(plan, bound);
     let (mut shared, mut shared_if_unsure) = (SmallVec::new(), SmallVec::new());
     for &(item, slot) in &plan.leaves {
-        slots[slot as usize] = bound.value(item).map(|v| (v.storage.clone(), v.facts.clone()));
         if bound.is_shared(item, false) {
             shared.push(slot);
         } else if bound.is_shared(item, true) {
@@ -115,8 +131,16 @@ pub(super) fn execute<B: Bound + ?Sized>(
             bound.attach(store.item, value);
         }
     }
+    let constants = bound.constants();
+    for (slot, content) in constants.iter().flat_map(|constants| &constants.slots) {
+        slots[*slot as usize] = Some(content.clone());
+        shared.push(*slot);
+    }
     let mut run = Run { plan, bound, backend, slots, shared, shared_if_unsure };
     for (at, step) in plan.steps.iter().enumerate() {
+        if constants.is_some_and(|constants| constants.has(at)) {
+            continue;
+        }
         if let Err(error) = goes_on().and_then(|()| run.step(step)) {
             // Computed outputs that still exist are kept, so that another attempt resumes from here. A
             // buffer that the failing kernel was to overwrite may be partly overwritten.
@@ -133,6 +157,41 @@ pub(super) fn execute<B: Bound + ?Sized>(
         progress();
     }
     Ok(())
+}
+
+/// The slots of a plan, with the buffers of its leaves.
+fn with_leaves<B: Bound + ?Sized>(plan: &Plan, bound: &B) -> Vec<Option<Content>> {
+    let mut slots: Vec<Option<Content>> = vec![None; plan.slots];
+    for &(item, slot) in &plan.leaves {
+        slots[slot as usize] = bound.value(item).map(|v| (v.storage.clone(), v.facts.clone()));
+    }
+    slots
+}
+
+/// Runs the steps for which `steps` says so, which read nothing that another one makes, and returns them with
+/// the outputs that are `wanted`, by slots. No leaf is overwritten.
+pub(super) fn constants<B: Bound + ?Sized>(
+    plan: &Plan,
+    bound: &B,
+    backend: &dyn Backend,
+    steps: Vec<bool>,
+    wanted: &[bool],
+) -> Result<Constants> {
+    if !steps.contains(&true) {
+        return Ok(Constants::default());
+    }
+    let (slots, shared) = (with_leaves(plan, bound), plan.leaves.iter().map(|(_, slot)| *slot).collect());
+    let mut run = Run { plan, bound, backend, slots, shared, shared_if_unsure: SmallVec::new() };
+    let chosen = || plan.steps.iter().zip(&steps).filter(|(_, is_chosen)| **is_chosen).map(|(step, _)| step);
+    for step in chosen() {
+        goes_on().and_then(|()| run.step(step)).map_err(|error| blame(bound.node(step.origin), error))?;
+    }
+    let kept = |target: &Target| match target {
+        Target::Slot(slot) if wanted[*slot as usize] => Some((*slot, run.slots[*slot as usize].take()?)),
+        Target::Slot(_) | Target::Node { .. } => None,
+    };
+    let slots = chosen().flat_map(|step| &step.targets).filter_map(kept).collect();
+    Ok(Constants { steps, slots })
 }
 
 /// Gives the kernels of a new plan to the backend before the first one runs, except those that may report

@@ -3,11 +3,11 @@
 
 use std::{fmt, sync::Arc};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{
-    base::{location::Location, shape::Shape, sync::lock},
+    base::{error::Result, location::Location, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
     graph::{
@@ -17,7 +17,7 @@ use crate::{
         node::{BuiltNodes, Extra, Inputs, Node, Tuple, built_in},
         op::Op,
     },
-    schedule::pending,
+    schedule::{capture::is_noted_number, pending, replay::stored},
 };
 
 /// The recorded operations of a function, in an order in which they can be built, without values and
@@ -79,9 +79,62 @@ impl Recorder {
     /// The recorded nodes are then consumed, as by a backward pass: evaluation keeps none of their
     /// inputs, and `outputs` have no gradient.
     pub fn finish(self, outputs: &[Tensor]) -> (Recording, Vec<Tensor>) {
-        let mut walk =
-            Walk { built: self.built, places: FxHashMap::default(), found: Vec::new(), outside: Vec::new() };
-        let outputs: Vec<Source> = outputs.iter().map(|output| walk.visit(output.node())).collect();
+        Walk::new(self.built, None).finish(outputs)
+    }
+
+    /// The operations of a backward pass alone, and the tensors that they read, for a forward pass that is
+    /// `self`: `backward` has built `gradients`, from the gradients of `results`.
+    ///
+    /// Of the forward pass, the tensors are those that would be stored if both passes were computed together;
+    /// what would be computed again is a part of the recording. So is no random number, and no number of the
+    /// host that varies from call to call: what depends on these alone is read as a tensor.
+    ///
+    /// # Errors
+    /// An operation that the device cannot do.
+    pub fn finish_backward(
+        self,
+        backward: Recorder,
+        results: &[Tensor],
+        gradients: &[Tensor],
+    ) -> Result<(Recording, Vec<Tensor>)> {
+        let targets: Vec<Arc<Node>> = results.iter().chain(gradients).map(Tensor::node).collect();
+        let forward = Forward { built: self.built, stored: stored(&targets)?, varies: FxHashMap::default() };
+        Ok(Walk::new(backward.built, Some(forward)).finish(gradients))
+    }
+}
+
+/// The search for the operations that made the outputs.
+struct Walk {
+    built: BuiltNodes,
+    forward: Option<Forward>,
+    places: FxHashMap<u64, Source>,
+    found: Vec<(Arc<Node>, SmallVec<[Source; 2]>)>,
+    outside: Vec<Arc<Node>>,
+}
+
+/// The forward pass before the operations that are searched.
+struct Forward {
+    built: BuiltNodes,
+    /// The nodes that get buffers.
+    stored: FxHashSet<u64>,
+    /// Whether a node is computed from what varies from call to call, by its id.
+    varies: FxHashMap<u64, bool>,
+}
+
+/// A node whose inputs are being visited.
+struct Frame {
+    node: Arc<Node>,
+    inputs: Inputs,
+    sources: SmallVec<[Source; 2]>,
+}
+
+impl Walk {
+    fn new(built: BuiltNodes, forward: Option<Forward>) -> Walk {
+        Walk { built, forward, places: FxHashMap::default(), found: Vec::new(), outside: Vec::new() }
+    }
+
+    fn finish(mut self, outputs: &[Tensor]) -> (Recording, Vec<Tensor>) {
+        let outputs: Vec<Source> = outputs.iter().map(|output| self.visit(output.node())).collect();
         let recorded = |(node, inputs): &(Arc<Node>, SmallVec<[Source; 2]>)| Recorded {
             op: node.op.clone(),
             shape: node.shape.clone(),
@@ -94,29 +147,12 @@ impl Recorder {
                 .tuple()
                 .map(|tuple| tuple.elements.iter().map(|e| (e.shape.clone(), e.dtype)).collect()),
         };
-        let nodes = walk.found.iter().map(recorded).collect();
-        walk.found.iter().filter(|(node, _)| node.is_tracked()).for_each(|(node, _)| node.release());
-        let outside = walk.outside.into_iter().map(Tensor::from_node).collect();
+        let nodes = self.found.iter().map(recorded).collect();
+        self.found.iter().filter(|(node, _)| node.is_tracked()).for_each(|(node, _)| node.release());
+        let outside = self.outside.into_iter().map(Tensor::from_node).collect();
         (Recording { nodes, outputs }, outside)
     }
-}
 
-/// The search for the operations that made the outputs.
-struct Walk {
-    built: BuiltNodes,
-    places: FxHashMap<u64, Source>,
-    found: Vec<(Arc<Node>, SmallVec<[Source; 2]>)>,
-    outside: Vec<Arc<Node>>,
-}
-
-/// A node whose inputs are being visited.
-struct Frame {
-    node: Arc<Node>,
-    inputs: Inputs,
-    sources: SmallVec<[Source; 2]>,
-}
-
-impl Walk {
     /// Depth first, with an explicit stack: a chain may be long.
     fn visit(&mut self, output: Arc<Node>) -> Source {
         let mut stack = Vec::new();
@@ -141,7 +177,9 @@ impl Walk {
         if let Some(source) = self.places.get(&node.id) {
             return Some(*source);
         }
-        let ends = !self.built.has(node.id) || node.leaf.get().is_some() || matches!(node.op, Op::Leaf);
+        let is_own = |forward: &mut Forward| self.built.has(node.id) || forward.is_repeated(&node);
+        let is_own = self.forward.as_mut().map_or_else(|| self.built.has(node.id), is_own);
+        let ends = !is_own || node.leaf.get().is_some() || matches!(node.op, Op::Leaf);
         let inputs = lock(&node.state).inputs.clone();
         // A node that has its value and dropped its inputs is a constant.
         if ends || (inputs.is_empty() && !node.op.is_source()) {
@@ -152,6 +190,37 @@ impl Walk {
         }
         stack.push(Frame { node, inputs, sources: SmallVec::new() });
         None
+    }
+}
+
+impl Forward {
+    /// Whether the backward pass computes a node of the forward pass again.
+    fn is_repeated(&mut self, node: &Arc<Node>) -> bool {
+        self.built.has(node.id) && !self.stored.contains(&node.id) && !self.varies(node)
+    }
+
+    /// Whether the node, which is not stored, is computed from a random number or a number of the host, with
+    /// nothing stored in between. Depth first, with an explicit stack.
+    fn varies(&mut self, node: &Arc<Node>) -> bool {
+        let mut stack = vec![(node.clone(), false)];
+        while let Some((node, is_open)) = stack.pop() {
+            if self.varies.contains_key(&node.id) {
+                continue;
+            }
+            let inputs = match self.built.has(node.id) && !self.stored.contains(&node.id) {
+                true => lock(&node.state).inputs.clone(),
+                false => Inputs::new(),
+            };
+            if !is_open {
+                stack.push((node, true));
+                stack.extend(inputs.into_iter().map(|input| (input, false)));
+                continue;
+            }
+            let own = matches!(node.op, Op::Random { .. }) || is_noted_number(node.id);
+            let varies = own || inputs.iter().any(|input| self.varies.get(&input.id) == Some(&true));
+            self.varies.insert(node.id, varies);
+        }
+        self.varies.get(&node.id) == Some(&true)
     }
 }
 

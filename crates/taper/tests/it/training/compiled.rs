@@ -110,3 +110,104 @@ fn a_bad_label_changes_nothing() -> Result<()> {
     step.call((x, labels([1, 1])?))?.eval()?;
     Ok(())
 }
+
+/// The bits of losses, gradients and all tensors of a network that is called as it is or compiled, and whose
+/// loss, gradients and updates are computed outside of it.
+fn trained_outside(is_compiled: bool, device: &Device) -> Result<Bits> {
+    let rng = Generator::seed(1, device);
+    let model = network(&rng)?;
+    let lstm = Lstm::new(8, 6, &rng)?;
+    let attention = MultiheadAttention::new(8, 2, &rng)?;
+    let parameters = [model.parameters(), lstm.parameters(), attention.parameters()].concat();
+    let mut adam = AdamW::new(parameters.clone(), AdamWConfig { lr: 0.01, ..Default::default() });
+    let forward = |x: Tensor| {
+        let rows = x.reshape([6, 8, 8])?;
+        let attended = attention.forward(&rows, &rows, &rows, AttentionMasks::default())?;
+        let (read, _) = lstm.forward(&attended.transpose(0, 1)?, None)?;
+        let read = read.mean_axis(0, false)?;
+        Ok((model.forward(&x)?, read))
+    };
+    let compiled = compile(forward);
+    let mut bits = Vec::new();
+    for k in 0..4 {
+        let (x, y) = batch(k, device)?;
+        let (scores, read) = if is_compiled { compiled.call(x)? } else { forward(x)? };
+        let loss = cross_entropy(&scores, &y)?.add(&read.powi(2).mean())?;
+        loss.backward()?;
+        bits.push(loss.read_bytes()?);
+        for parameter in &parameters {
+            bits.push(parameter.grad().unwrap().read_bytes()?);
+        }
+        adam.step()?;
+        adam.zero_grad();
+    }
+    if is_compiled {
+        assert_eq!((compiled.counts().captured, compiled.counts().replayed), (1, 3));
+    }
+    for tensor in model.state_dict().values() {
+        bits.push(tensor.read_bytes()?);
+    }
+    Ok(bits)
+}
+
+#[test]
+fn gradients_flow_through_a_compiled_network() -> Result<()> {
+    let device = device();
+    assert_eq!(trained_outside(true, &device)?, trained_outside(false, &device)?);
+    Ok(())
+}
+
+#[test]
+fn a_compiled_function_keeps_what_its_gradients_read() -> Result<()> {
+    if taper_testing::run_alone(a_compiled_function_keeps_what_its_gradients_read) {
+        return Ok(());
+    }
+    let device = device();
+    let chain = compile(|x: Tensor| x.mul_scalar(2.0).add_scalar(1.0).powi(2).mul(&x.relu()));
+    let x = Tensor::ones([1 << 16], &device)?.requires_grad();
+    for k in 0..3 {
+        x.zero_grad();
+        let before = device.memory().allocated;
+        let y = chain.call(x.clone())?;
+        y.eval()?;
+        // The argument is there anyway, and the rest is computed again from it.
+        let kept = device.memory().allocated - before;
+        assert!(kept < 6 << 16, "call {k} keeps {kept} bytes, and its result has {}", 4 << 16);
+        y.sum().backward()?;
+        x.grad().unwrap().eval()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_calls_have_in_common_is_computed_once() -> Result<()> {
+    let device = device();
+    let table = tensor(&[8, 16], 3, DType::F32, &device)?;
+    let weight = tensor(&[16, 4], 4, DType::F32, &device)?.into_cell(false)?;
+    let rng = Generator::seed(1, &device);
+    let function = |x: Tensor| {
+        // What is the same at each call is read by a product, and is a result; a cell is assigned between calls,
+        // and numbers are drawn.
+        let fixed = table.exp().add(&table.sum_axis(0, true)?)?;
+        let noise = Tensor::rand((8, 16), &rng)?;
+        let read = x.matmul(&fixed)?.matmul(&weight.tanh())?;
+        Ok((read, x.matmul(&noise)?, table.sum_axis(1, false)?))
+    };
+    let compiled = compile(function);
+    let x = tensor(&[5, 8], 5, DType::F32, &device)?;
+    let mut kernels = Vec::new();
+    for k in 0..4 {
+        let offset = rng.offset();
+        let profile = taper::inspect::profile(|| compiled.call(x.clone()))?;
+        kernels.push(profile.runs.len());
+        let found = profile.value;
+        rng.set_offset(offset);
+        let wanted = function(x.clone())?;
+        for (found, wanted) in [(&found.0, &wanted.0), (&found.1, &wanted.1), (&found.2, &wanted.2)] {
+            assert_eq!(found.read_bytes()?, wanted.read_bytes()?, "call {k}");
+        }
+        weight.assign(&weight.detach().mul_scalar(0.5))?;
+    }
+    assert_eq!([kernels[1], kernels[2], kernels[3]], [kernels[0] - 2; 3], "the sum and its reader run once");
+    Ok(())
+}

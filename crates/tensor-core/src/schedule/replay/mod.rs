@@ -4,6 +4,7 @@
 //! [`Replay::call`] tries the programs that it has, and captures the function if none fits. `program` runs a
 //! captured function; `numbers` finds the constants of a part of a graph.
 
+mod constants;
 mod numbers;
 mod program;
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::constants::MAX_CONSTANT_BYTES;
 pub use self::numbers::GraphNumbers;
 pub(crate) use self::numbers::has_own_constants;
 use self::program::{Arguments, AssignedCell, Leaf, Made, Program, Source, StateOf, Varying, with_value};
@@ -21,9 +23,9 @@ use super::{
     },
     collect::{self, Item},
     computed, evaluate,
-    execute::{self, Bound},
+    execute::{self, Bound, Constants},
     pending,
-    plan::{Plan, ScalarRef},
+    plan::{Plan, ScalarRef, Step, Target},
     plans, watch_flags,
 };
 use crate::{
@@ -95,6 +97,8 @@ pub struct CallMode {
     pub strict: bool,
     /// The dtype to which operations cast their inputs.
     pub autocast: Option<DType>,
+    /// Whether the caller records the results for gradients, if arguments are recorded.
+    pub records: bool,
 }
 
 /// A function of tensors, which also makes what is kept with its program.
@@ -151,7 +155,9 @@ impl<T> Replay<T> {
                 return Ok((results, Call::Replayed(kept)));
             }
         }
-        let (results, captured) = capture_call(inputs, mode, &mut run)?;
+        let kept_bytes: usize = self.programs.iter().map(|(program, _)| program.constant_bytes()).sum();
+        let budget = MAX_CONSTANT_BYTES.saturating_sub(kept_bytes);
+        let (results, captured) = capture_call(inputs, mode, budget, &mut run)?;
         match (captured, kept) {
             (Captured::Program(program), Some(kept)) => {
                 if self.programs.len() >= MAX_PROGRAMS {
@@ -178,6 +184,7 @@ impl<T> Replay<T> {
 fn capture_call(
     inputs: &[Tensor],
     mode: CallMode,
+    constant_bytes: usize,
     f: &mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>,
 ) -> Result<(Vec<Tensor>, Captured)> {
     // Tensors that are pending from before the call are not a part of the function.
@@ -195,8 +202,7 @@ fn capture_call(
         }
     };
     let refused = capture.refused.take();
-    let function =
-        Finished { inputs, given: &given, results: &results, built, start, autocast: mode.autocast };
+    let function = Finished { inputs, given: &given, results: &results, built, start, mode, constant_bytes };
     let mut undo = None;
     let stopped = match refused.or_else(|| function.refuse(&capture)) {
         Some(reason) => {
@@ -336,7 +342,9 @@ struct Finished<'a> {
     built: BuiltNodes,
     /// All nodes that other threads began to build in the meantime have this number or a higher one.
     start: u64,
-    autocast: Option<DType>,
+    mode: CallMode,
+    /// The most bytes of constants that its program may keep.
+    constant_bytes: usize,
 }
 
 /// The error of something that cannot be compiled, at a line.
@@ -358,7 +366,10 @@ impl Finished<'_> {
                  record: return it detached, compute the gradients inside of the function, or call it within no_grad",
             ));
         }
-        if let Some(given) = self.inputs.iter().find(|input| input.is_tracked() && !input.is_cell()) {
+        let is_recorded = |input: &&Tensor| input.is_tracked() && !input.is_cell();
+        if !self.mode.records
+            && let Some(given) = self.inputs.iter().find(is_recorded)
+        {
             return Some(refusal(
                 &given.0,
                 "an argument of a compiled function is recorded for gradients, which later calls do not record: \
@@ -436,8 +447,8 @@ impl Finished<'_> {
             AssignedCell { cell, made, leaf }
         });
         let assigned = assigned.collect();
-        let arguments = Arguments::of(self.inputs, self.autocast)?;
-        let Bindings { plan, nodes, leaves, leaf_of, varying, .. } = bindings;
+        let arguments = Arguments::of(self.inputs, self.mode.autocast)?;
+        let Bindings { plan, nodes, leaves, leaf_of, varying, constants, .. } = bindings;
         Ok(Program {
             arguments,
             guards,
@@ -446,6 +457,7 @@ impl Finished<'_> {
             leaves,
             leaf_of,
             varying,
+            constants,
             draws,
             outputs,
             assigned,
@@ -508,8 +520,11 @@ impl Finished<'_> {
         let (bindings, replaced) = look(&device, targets, |cache| {
             let plan = cache.plan(&device, false)?;
             let items = cache.collector.items();
-            let bindings = Bindings::new(&plan, &device, items, sources);
-            execute::execute(&plan, &FirstRun(items), device.backend().as_ref(), UNWATCHED)?;
+            let mut bindings = Bindings::new(&plan, &device, items, sources);
+            let backend = device.backend().as_ref();
+            let (leaves, varying, bytes) = (&bindings.leaves, &bindings.varying, self.constant_bytes);
+            bindings.constants = constants::compute(&plan, leaves, varying, items, backend, bytes)?;
+            execute::execute(&plan, &FirstRun(items, &bindings.constants), backend, UNWATCHED)?;
             // The values from before are kept until the device has checked all indices.
             let mut replaced: Vec<Arc<Node>> = Vec::new();
             if targets.iter().any(is_open) {
@@ -530,7 +545,7 @@ impl Finished<'_> {
 }
 
 /// The items of a captured function at its first run.
-struct FirstRun<'a>(&'a [Item]);
+struct FirstRun<'a>(&'a [Item], &'a Constants);
 
 impl Bound for FirstRun<'_> {
     fn node(&self, item: u32) -> &Arc<Node> {
@@ -552,6 +567,10 @@ impl Bound for FirstRun<'_> {
 
     fn attach(&self, item: u32, value: Value) {
         self.0.attach(item, value);
+    }
+
+    fn constants(&self) -> Option<&Constants> {
+        Some(self.1)
     }
 }
 
@@ -667,6 +686,7 @@ struct Bindings {
     leaves: Vec<Leaf>,
     leaf_of: Vec<u32>,
     varying: Vec<Option<Varying>>,
+    constants: Constants,
     /// The items that the plan computes, by the ids of the captured nodes.
     items: FxHashMap<u64, u32>,
 }
@@ -689,6 +709,7 @@ impl Bindings {
             leaves,
             leaf_of,
             varying: items.iter().map(|item| sources.varying(&item.node)).collect(),
+            constants: Constants::default(),
             items: computed.map(|(at, item)| (item.node.id, at as u32)).collect(),
         }
     }
@@ -715,6 +736,36 @@ fn outline(node: &Node, is_leaf: bool) -> Arc<Node> {
     let op = if is_leaf || matches!(node.op, Op::Custom(_)) { Op::Leaf } else { node.op.clone() };
     let (shape, device) = (node.shape.clone(), node.device.clone());
     Arc::new(Node::new(op, shape, node.dtype, device, Inputs::new(), None, false, node.location))
+}
+
+/// The ids of the nodes that get buffers if the targets are computed together, on the first one's device.
+pub(crate) fn stored(targets: &[Arc<Node>]) -> Result<FxHashSet<u64>> {
+    let pending = targets.iter().filter(|node| !node.has_value()).cloned().collect();
+    let mut stored = FxHashSet::default();
+    let groups = by_device(pending);
+    let Some(first) = groups.first() else { return Ok(stored) };
+    let Some(device) = first.first().map(|node| node.device.clone()) else { return Ok(stored) };
+    let looked = look(&device, first, |cache| {
+        let plan = cache.plan(&device, false)?;
+        let items = cache.collector.items();
+        let targets = |step: &Step| {
+            let node = |target: &Target| match target {
+                Target::Node { item, .. } => Some(*item),
+                Target::Slot(_) => None,
+            };
+            step.targets.iter().filter_map(node).collect::<Vec<u32>>()
+        };
+        for step in &plan.steps {
+            let made = step.made.iter().chain(&step.stores).map(|store| store.item);
+            stored.extend(made.chain(targets(step)).map(|item| items[item as usize].node.id));
+        }
+        stored.extend(plan.views.iter().map(|store| items[store.item as usize].node.id));
+        Ok(())
+    });
+    match looked {
+        Ok(()) => Ok(stored),
+        Err(Stopped::Refused(error) | Stopped::Failed(error) | Stopped::BadIndex(error)) => Err(error),
+    }
 }
 
 /// Calls `f` with the collected items of the targets, while the device is locked.

@@ -26,7 +26,7 @@ use crate::{
         UNWATCHED,
         capture::{Guard, HostState, HostValues, RandomStream},
         computed,
-        execute::{Bound, execute, scalar},
+        execute::{Bound, Constants, execute, scalar},
         plan::{Part, Plan, ScalarRef},
         plans,
     },
@@ -149,6 +149,8 @@ impl Settings {
 pub(super) struct Arguments {
     settings: Settings,
     forms: Vec<Form>,
+    /// Whether each is recorded for gradients.
+    tracked: Vec<bool>,
 }
 
 impl Arguments {
@@ -160,6 +162,7 @@ impl Arguments {
         Ok(Arguments {
             settings: Settings::present(autocast),
             forms: inputs.iter().map(form).collect::<Result<_>>()?,
+            tracked: inputs.iter().map(Tensor::is_tracked).collect(),
         })
     }
 
@@ -168,9 +171,9 @@ impl Arguments {
         if inputs.len() != self.forms.len() || self.settings != Settings::present(autocast) {
             return Ok(false);
         }
-        for (form, input) in self.forms.iter().zip(inputs) {
+        for ((form, tracked), input) in self.forms.iter().zip(&self.tracked).zip(inputs) {
             let node = input.node();
-            if !form.fits(&node, &computed(&node)?) {
+            if *tracked != input.is_tracked() || !form.fits(&node, &computed(&node)?) {
                 return Ok(false);
             }
         }
@@ -192,6 +195,8 @@ pub(super) struct Program {
     pub(super) leaf_of: Vec<u32>,
     /// For each item, the number that varies.
     pub(super) varying: Vec<Option<Varying>>,
+    /// What the plan computes of constants, once for all calls.
+    pub(super) constants: Constants,
     pub(super) draws: Vec<(Arc<dyn RandomStream>, u64)>,
     pub(super) outputs: Vec<Made>,
     pub(super) assigned: Vec<AssignedCell>,
@@ -260,6 +265,11 @@ impl Program {
         let results = call.hand_over(&mut hosts)?;
         drop((call, alone, hosts));
         Ok(Some(results))
+    }
+
+    /// The bytes of what was computed of constants.
+    pub(super) fn constant_bytes(&self) -> usize {
+        super::constants::bytes(&self.constants)
     }
 
     /// Whether what the program depends on beside its arguments is as it was captured.
@@ -353,6 +363,10 @@ impl Bound for Call<'_> {
 
     fn attach(&self, item: u32, value: Value) {
         self.made.borrow_mut()[item as usize].get_or_insert(value);
+    }
+
+    fn constants(&self) -> Option<&Constants> {
+        Some(&self.program.constants)
     }
 }
 

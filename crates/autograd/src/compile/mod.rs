@@ -1,16 +1,20 @@
 //! [`compile()`]: a function whose operations are planned once, and repeated without a graph.
 
+mod backward;
+
 use std::{
     fmt,
     io::{self, Write},
     marker::PhantomData,
-    sync::Mutex,
+    sync::{Arc, Mutex},
 };
 
 use tensor_core::{
-    Call, CallMode, Error, ErrorKind, Replay, ReplayCounts, Result, Tensor, TensorTree,
-    autocast::autocast_dtype, caller_line, lock, with_own_lines,
+    Call, CallMode, Error, ErrorKind, Recorder, Replay, ReplayCounts, Result, Tensor, TensorTree,
+    autocast::autocast_dtype, caller_line, is_capturing, is_grad_enabled, lock, with_own_lines,
 };
+
+use self::backward::{Backward, linked};
 
 /// A function that [`compile()`] made.
 ///
@@ -24,10 +28,29 @@ pub struct Compiled<I, O, F> {
 
 struct Inner<I, O, F> {
     function: F,
-    /// With each program, the form of its results: a value with tensors of no size.
-    replay: Replay<O>,
+    replay: Replay<Kept<O>>,
     has_said_why: bool,
     arguments: PhantomData<fn(I)>,
+}
+
+/// Is kept with each program.
+struct Kept<O> {
+    /// The form of the results: a value with tensors of no size.
+    form: O,
+    /// The backward pass, if results are recorded for gradients.
+    backward: Option<Arc<Backward>>,
+}
+
+impl<O: TensorTree> Kept<O> {
+    /// The results of a call, which are recorded if there is a backward pass, from all tensors that the
+    /// program has returned.
+    fn results(&self, arguments: &[Tensor], tensors: Vec<Tensor>) -> Result<O> {
+        let tensors = match &self.backward {
+            Some(backward) => backward.record(arguments, tensors),
+            None => tensors,
+        };
+        rebuilt(&self.form, &tensors)
+    }
 }
 
 /// A function that runs without planning from its second call on.
@@ -66,6 +89,20 @@ struct Inner<I, O, F> {
 /// between calls is seen, and so is the mode of a layer; a number that the function captures is not. Tensors
 /// that the function makes must leave it as its results, in cells, or as gradients.
 ///
+/// Gradients flow through a compiled function: if arguments or parameters require them, its results are
+/// recorded as those of one operation, whose backward pass is compiled too. Only second derivatives do not.
+///
+/// ```
+/// use autograd::{TensorGrad, compile};
+/// use tensor_core::Tensor;
+///
+/// let w = Tensor::new([2.0f32, 3.0], &backend_cpu::cpu())?.requires_grad();
+/// let f = compile(|x: Tensor| Ok(x.mul(&w)?.powi(2)));
+/// f.call(w.detach())?.sum().backward()?; // of (x w)²
+/// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [16.0, 54.0]); // 2 x² w
+/// # Ok::<(), tensor_core::Error>(())
+/// ```
+///
 /// A call for other shapes, dtypes or layouts captures the function again, and so does one after a change of
 /// what the operations depend on (a layer's mode, a parameter that is frozen, an optimizer's first state); at
 /// most 64 forms are kept. Under [`detect_anomaly`](https://docs.rs/taper) and within another compiled
@@ -99,28 +136,54 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
     /// # Errors
     /// The errors of the function and of the device. [`ErrorKind::Capture`] for what cannot be compiled: a
     /// read of a value, random numbers that are drawn on the host, a tensor that is held after the call but
-    /// is no result, arguments or results that are recorded for gradients, work on two devices. The
-    /// function's effects are then undone.
+    /// is no result, a tensor from outside that is recorded for gradients but is no argument, work on two
+    /// devices. The function's effects are then undone.
     #[track_caller]
     pub fn call(&self, arguments: I) -> Result<O> {
         let _line = caller_line();
         let mut inner = lock(&self.inner);
         let Inner { function, replay, has_said_why, .. } = &mut *inner;
-        let tensors = arguments.tensors()?;
+        let originals = arguments.tensors()?;
+        let was_capturing = is_capturing();
         let mut returned = None;
         let mut run = |given: &[Tensor]| {
-            let arguments = rebuilt(&arguments, given)?;
-            let results = with_own_lines(|| function(arguments))?;
-            let tensors = results.tensors()?;
+            let records = is_capturing() && !was_capturing && is_grad_enabled();
+            let mut given = given.to_vec();
+            for (given, original) in given.iter_mut().zip(&originals).filter(|_| records) {
+                if original.is_tracked() && !original.is_cell() {
+                    *given = linked(given, original);
+                }
+            }
+            let arguments = rebuilt(&arguments, &given)?;
+            let call = || with_own_lines(|| function(arguments));
+            let (results, recorder) = match records {
+                true => {
+                    let (results, recorder) = Recorder::run(call);
+                    (results, Some(recorder))
+                }
+                false => (call(), None),
+            };
+            let results = results?;
+            let mut tensors = results.tensors()?;
+            // A function that has read a value is not captured any more, and its results stay as they are.
+            let backward = match recorder.filter(|_| is_capturing()) {
+                Some(recorder) => Backward::of(recorder, &tensors, &given)?,
+                None => None,
+            };
+            let backward = backward.map(|(backward, saved)| {
+                backward.detach(&mut tensors);
+                tensors.extend(saved);
+                Arc::new(backward)
+            });
             // The form is kept without the values.
-            let form = results.map_tensors(&mut |tensor| Tensor::zeros([0], &tensor.device()))?;
-            returned = Some(results);
-            Ok((tensors, form))
+            let form = || results.map_tensors(&mut |tensor| Tensor::zeros([0], &tensor.device()));
+            returned = Some(Kept { form: form()?, backward: backward.clone() });
+            Ok((tensors, Kept { form: form()?, backward }))
         };
-        let mode = CallMode { strict: self.is_strict, autocast: autocast_dtype() };
-        let (tensors, call) = replay.call(&tensors, mode, &mut run)?;
+        let mode = CallMode { strict: self.is_strict, autocast: autocast_dtype(), records: true };
+        let (tensors, call) = replay.call(&originals, mode, &mut run)?;
         match call {
-            Call::Replayed(form) => return rebuilt(form, &tensors),
+            Call::Replayed(kept) => return kept.results(&originals, tensors),
             Call::Ran(Some(reason)) if !std::mem::replace(has_said_why, true) => {
                 // A closed stderr is not an error.
                 let _ =
@@ -128,7 +191,7 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
             }
             Call::Captured | Call::Ran(_) => {}
         }
-        returned.ok_or_else(no_form)
+        returned.ok_or_else(no_form)?.results(&originals, tensors)
     }
 
     /// The number of calls that captured the function, that repeated its operations, and that ran it.
