@@ -208,6 +208,15 @@ impl Rope {
         (low, if low == high { high + 0.001 } else { high })
     }
 
+    /// The factor of scores in DeepSeek's models, whose frequencies are scaled: (0.1 m ln(factor) + 1)² for an
+    /// `mscale_all_dim` of m.
+    pub(crate) fn latent_factor(&self) -> f64 {
+        match (self.kind, self.scaling.mscale_all_dim, self.scaling.factor) {
+            (Kind::Default, ..) | (_, None | Some(0.0), _) | (_, _, None) => 1.0,
+            (_, Some(times), Some(factor)) => yarn_factor(factor, times).powi(2),
+        }
+    }
+
     /// The factor of the cosines and sines.
     pub fn attention_factor(&self) -> f64 {
         let scaling = &self.scaling;
@@ -216,7 +225,7 @@ impl Rope {
         }
         let original = scaling.original_max_position_embeddings.unwrap_or(self.context);
         let factor = scaling.factor.unwrap_or(self.context as f64 / original as f64);
-        let scale = |times: f64| if factor <= 1.0 { 1.0 } else { 0.1 * times * factor.ln() + 1.0 };
+        let scale = |times: f64| yarn_factor(factor, times);
         match self.kind {
             Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Llama3 => 1.0,
             Kind::Yarn => match (scaling.mscale, scaling.mscale_all_dim) {
@@ -262,6 +271,11 @@ impl Rope {
     }
 }
 
+/// The factor of yarn for a context that is `factor` times as long.
+fn yarn_factor(factor: f64, times: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * times * factor.ln() + 1.0 }
+}
+
 impl RopeTables {
     /// Rotates `[N, heads, L, features]`: features i and i + E/2 of the first E are a pair; the others stay.
     ///
@@ -269,8 +283,31 @@ impl RopeTables {
     /// Fewer features than the tables have, or another length.
     #[track_caller]
     pub fn rotate(&self, x: &Tensor) -> Result<Tensor> {
-        let half = self.cos.dims().last().copied().unwrap_or(0);
-        let (a, b) = (x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?);
+        let half = self.half();
+        self.rotate_pairs([x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?], x)
+    }
+
+    /// Rotates `[N, heads, L, features]`, where features 2 i and 2 i + 1 of the first E are a pair. The first
+    /// features of all pairs come before the second ones in the result: products of queries and keys do not
+    /// depend on their order.
+    ///
+    /// # Errors
+    /// As [`RopeTables::rotate`].
+    #[track_caller]
+    pub fn rotate_neighbours(&self, x: &Tensor) -> Result<Tensor> {
+        let ends = 2 * self.half();
+        self.rotate_pairs([x.slice_step(-1, 0..ends, 2)?, x.slice_step(-1, 1..ends, 2)?], x)
+    }
+
+    /// The number of pairs.
+    fn half(&self) -> usize {
+        self.cos.dims().last().copied().unwrap_or(0)
+    }
+
+    /// The rotation of pairs of the first features of `x`, and its other features.
+    #[track_caller]
+    fn rotate_pairs(&self, [a, b]: [Tensor; 2], x: &Tensor) -> Result<Tensor> {
+        let half = self.half();
         let first = a.mul(&self.cos)?.sub(&b.mul(&self.sin)?)?;
         let second = b.mul(&self.cos)?.add(&a.mul(&self.sin)?)?;
         let width = x.dims().last().copied().unwrap_or(0);

@@ -1,275 +1,35 @@
 //! The Llama family: decoders with rotary positions, root mean square norms and gated feed forward layers.
 //! `transformers`: `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM`,
-//! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`, and those with a mixture
-//! of experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM`.
+//! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`, `Glm4ForCausalLM`,
+//! `Olmo2ForCausalLM`, `Olmo3ForCausalLM`, `GraniteForCausalLM`, `SmolLM3ForCausalLM`, and those with a
+//! mixture of experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM`,
+//! `GptOssForCausalLM`, `Glm4MoeForCausalLM`, `DeepseekV2ForCausalLM`, `DeepseekV3ForCausalLM`.
 //!
-//! Touvron et al.: LLaMA, open and efficient foundation language models (2023).
+//! Touvron et al.: LLaMA, open and efficient foundation language models (2023). `style` has the table of how
+//! the models differ.
 
+mod attention;
 mod config;
 mod from_gguf;
+mod latent;
+mod layer;
+mod style;
 
 use std::path::Path;
 
-use nn::{Embedding, Linear, Module, Parameter};
+use nn::{Embedding, Linear, Module};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 use weights::{Format, WeightFile};
 
 pub use self::config::{LlamaConfig, RopeParameters};
 use self::{
-    config::{Experts, Style},
+    attention::{Keys, Norm},
     from_gguf::from_metadata,
+    layer::Layer,
 };
-use crate::{
-    Activation, KvCache, LanguageModel, Rope, RopeTables, WeightSource,
-    attention::{Masking, attend, causal_masking, join_heads, split_heads},
-    mixture::Mixture,
-    read_config,
-};
+use crate::{KvCache, LanguageModel, Rope, WeightSource, attention::causal_masking, read_config};
 
 const OP: &str = "Llama";
-
-/// The root mean square norm; with `plus_one` the factor is 1 + weight.
-#[derive(Module)]
-struct Norm {
-    weight: Parameter,
-    eps: f64,
-    plus_one: bool,
-}
-
-impl Norm {
-    #[track_caller]
-    fn new(source: &WeightSource, name: &str, features: usize, config: &LlamaConfig) -> Result<Norm> {
-        let plus_one = config.style()?.gemma;
-        let initial = if plus_one { crate::Initial::Zeros } else { crate::Initial::Ones };
-        let weight = Parameter::new(source.at(name).parameter("weight", &[features], initial)?)?;
-        Ok(Norm { weight, eps: config.rms_norm_eps, plus_one })
-    }
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let features = x.dims().last().copied().unwrap_or(0);
-        let more = self.plus_one.then(|| self.weight.add_scalar(1.0));
-        let weight: &Tensor = more.as_ref().unwrap_or(&self.weight);
-        nn::functional::rms_norm(x, [features], Some(weight), Some(self.eps))
-    }
-}
-
-/// Self-attention with rotary positions. Queries, keys and values are three projections, or one.
-#[derive(Module)]
-struct LlamaAttention {
-    q_proj: Option<Linear>,
-    k_proj: Option<Linear>,
-    v_proj: Option<Linear>,
-    qkv_proj: Option<Linear>,
-    o_proj: Linear,
-    q_norm: Option<Norm>,
-    k_norm: Option<Norm>,
-    heads: usize,
-    groups: usize,
-    features: usize,
-    scale: f64,
-    softcap: Option<f64>,
-}
-
-impl LlamaAttention {
-    #[track_caller]
-    fn new(source: &WeightSource, config: &LlamaConfig) -> Result<LlamaAttention> {
-        let style = config.style()?;
-        let (heads, groups, features) =
-            (config.num_attention_heads, config.key_value_heads(), config.head_features());
-        let width = config.hidden_size;
-        let bias = config.attention_bias || style.qkv_bias;
-        let part = |name: &str, count: usize, there: bool| -> Result<Option<Linear>> {
-            there.then(|| source.linear(name, width, count * features, bias)).transpose()
-        };
-        let norm = |name: &str| style.qk_norm.then(|| Norm::new(source, name, features, config)).transpose();
-        Ok(LlamaAttention {
-            q_proj: part("q_proj", heads, !style.fused)?,
-            k_proj: part("k_proj", groups, !style.fused)?,
-            v_proj: part("v_proj", groups, !style.fused)?,
-            qkv_proj: part("qkv_proj", heads + 2 * groups, style.fused)?,
-            o_proj: source.linear("o_proj", heads * features, width, config.attention_bias)?,
-            q_norm: norm("q_norm")?,
-            k_norm: norm("k_norm")?,
-            heads,
-            groups,
-            features,
-            scale: config.query_pre_attn_scalar.unwrap_or(features as f64).powf(-0.5),
-            softcap: config.attn_logit_softcapping,
-        })
-    }
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
-        let (heads, groups) = (self.heads, self.groups);
-        let [query, key, value] = match (&self.q_proj, &self.k_proj, &self.v_proj, &self.qkv_proj) {
-            (Some(q), Some(k), Some(v), _) => [q.forward(x)?, k.forward(x)?, v.forward(x)?],
-            (_, _, _, Some(all)) => {
-                let all = all.forward(x)?;
-                let (q, k) = (heads * self.features, groups * self.features);
-                [all.narrow(-1, 0, q)?, all.narrow(-1, q, k)?, all.narrow(-1, q + k, k)?]
-            }
-            _ => return Err(Error::invalid(OP, "attention has no projections")),
-        };
-        let mut query = split_heads(&query, heads)?;
-        let mut key = split_heads(&key, groups)?;
-        let value = split_heads(&value, groups)?;
-        if let (Some(of_query), Some(of_key)) = (&self.q_norm, &self.k_norm) {
-            (query, key) = (of_query.forward(&query)?, of_key.forward(&key)?);
-        }
-        let (query, key) = (rope.rotate(&query)?, rope.rotate(&key)?);
-        let out = match keys {
-            Keys::Own(masking) => attend(&query, &key, &value, self.scale, self.softcap, masking)?,
-            Keys::Cached(cache, layer) => {
-                cache.attend(layer, [&query, &key, &value], self.scale, self.softcap)?
-            }
-        };
-        self.o_proj.forward(&join_heads(&out)?)
-    }
-}
-
-/// The keys that queries see.
-enum Keys<'a> {
-    Own(&'a Masking),
-    Cached(&'a mut KvCache, usize),
-}
-
-/// The gated feed forward layer: down(activation(gate(x)) · up(x)). Gate and up are two projections, or one.
-#[derive(Module)]
-struct Mlp {
-    gate_proj: Option<Linear>,
-    up_proj: Option<Linear>,
-    gate_up_proj: Option<Linear>,
-    down_proj: Linear,
-    activation: Activation,
-}
-
-impl Mlp {
-    #[track_caller]
-    fn new(source: &WeightSource, config: &LlamaConfig) -> Result<Mlp> {
-        let style = config.style()?;
-        let (width, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
-        let part = |name: &str, outputs: usize, there: bool| -> Result<Option<Linear>> {
-            there.then(|| source.linear(name, width, outputs, bias)).transpose()
-        };
-        let usual = if style.gemma { Activation::GeluTanh } else { Activation::Silu };
-        // Gemma's old configurations say "gelu" and mean the approximation.
-        let activation = match config.hidden_activation.or(config.hidden_act) {
-            Some(Activation::Gelu) | None if style.gemma => usual,
-            other => other.unwrap_or(usual),
-        };
-        Ok(Mlp {
-            gate_proj: part("gate_proj", inner, !style.fused)?,
-            up_proj: part("up_proj", inner, !style.fused)?,
-            gate_up_proj: part("gate_up_proj", 2 * inner, style.fused)?,
-            down_proj: source.linear("down_proj", inner, width, bias)?,
-            activation,
-        })
-    }
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (gate, up) = match (&self.gate_proj, &self.up_proj, &self.gate_up_proj) {
-            (Some(gate), Some(up), _) => (gate.forward(x)?, up.forward(x)?),
-            (_, _, Some(both)) => {
-                let both = both.forward(x)?;
-                let inner = self.down_proj.in_features();
-                (both.narrow(-1, 0, inner)?, both.narrow(-1, inner, inner)?)
-            }
-            _ => return Err(Error::invalid(OP, "a feed forward layer has no projections")),
-        };
-        self.down_proj.forward(&self.activation.activate(&gate).mul(&up)?)
-    }
-}
-
-/// The feed forward part of a layer.
-enum FeedForward {
-    Dense(Mlp),
-    Mixture(Mixture),
-}
-
-impl FeedForward {
-    #[track_caller]
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            FeedForward::Dense(mlp) => mlp.forward(x),
-            FeedForward::Mixture(mixture) => mixture.forward(x),
-        }
-    }
-}
-
-impl Module for FeedForward {
-    fn visit(&self, visitor: &mut nn::Visitor) {
-        match self {
-            FeedForward::Dense(mlp) => mlp.visit(visitor),
-            FeedForward::Mixture(mixture) => mixture.visit(visitor),
-        }
-    }
-    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
-        match self {
-            FeedForward::Dense(mlp) => mlp.visit_mut(visitor),
-            FeedForward::Mixture(mixture) => mixture.visit_mut(visitor),
-        }
-    }
-}
-
-/// A layer: attention and feed forward, each with a norm before, and in Gemma 2 and 3 a norm behind.
-#[derive(Module)]
-struct Layer {
-    self_attn: LlamaAttention,
-    mlp: Option<FeedForward>,
-    /// The feed forward part under Mixtral's name.
-    block_sparse_moe: Option<FeedForward>,
-    input_layernorm: Norm,
-    post_attention_layernorm: Norm,
-    pre_feedforward_layernorm: Option<Norm>,
-    post_feedforward_layernorm: Option<Norm>,
-}
-
-impl Layer {
-    #[track_caller]
-    fn new(source: &WeightSource, k: usize, config: &LlamaConfig) -> Result<Layer> {
-        let Style { sandwich, experts, .. } = config.style()?;
-        let is_mixtral = experts == Experts::Mixtral;
-        let source = &source.at(k);
-        let at = source.at(if is_mixtral { "block_sparse_moe" } else { "mlp" });
-        let feed_forward = match config.mixture(k)? {
-            Some(mixture) => FeedForward::Mixture(Mixture::new(&at, &mixture)?),
-            None => FeedForward::Dense(Mlp::new(&at, config)?),
-        };
-        let (mlp, block_sparse_moe) =
-            if is_mixtral { (None, Some(feed_forward)) } else { (Some(feed_forward), None) };
-        let norm = |name: &str| Norm::new(source, name, config.hidden_size, config);
-        let extra = |name: &str| sandwich.then(|| norm(name)).transpose();
-        Ok(Layer {
-            self_attn: LlamaAttention::new(&source.at("self_attn"), config)?,
-            mlp,
-            block_sparse_moe,
-            input_layernorm: norm("input_layernorm")?,
-            post_attention_layernorm: norm("post_attention_layernorm")?,
-            pre_feedforward_layernorm: extra("pre_feedforward_layernorm")?,
-            post_feedforward_layernorm: extra("post_feedforward_layernorm")?,
-        })
-    }
-
-    #[track_caller]
-    fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
-        let attended = self.self_attn.forward(&self.input_layernorm.forward(x)?, rope, keys)?;
-        let Some(mlp) = self.mlp.as_ref().or(self.block_sparse_moe.as_ref()) else {
-            return Err(Error::invalid(OP, "a layer has no feed forward part"));
-        };
-        match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
-            (Some(before), Some(after)) => {
-                let x = x.add(&self.post_attention_layernorm.forward(&attended)?)?;
-                x.add(&after.forward(&mlp.forward(&before.forward(&x)?)?)?)
-            }
-            _ => {
-                let x = x.add(&attended)?;
-                x.add(&mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
-            }
-        }
-    }
-}
 
 /// The decoder without its output layer.
 #[derive(Module)]
@@ -310,7 +70,8 @@ pub struct Llama {
     ropes: [Rope; 2],
     #[module(skip)]
     windows: Vec<Option<usize>>,
-    is_gemma: bool,
+    /// The factor of embeddings.
+    embedding_scale: Option<f64>,
 }
 
 impl Llama {
@@ -342,15 +103,27 @@ impl Llama {
             }
             false => Some(source.linear("lm_head", config.hidden_size, config.vocab_size, false)?),
         };
-        source.finish(&[
+        let unread = [
             "rotary_emb.inv_freq",
             "lm_head.weight",
             "rope_freqs.weight",
             "rope_factors_long.weight",
             "rope_factors_short.weight",
-        ])?;
+            // These are read as one.
+            "attn_k_b.weight",
+            "attn_v_b.weight",
+        ];
+        // Layers behind the others that predict later tokens.
+        let more = config.num_hidden_layers..config.num_hidden_layers + config.num_nextn_predict_layers;
+        let later: Vec<String> =
+            more.flat_map(|k| [format!("model.layers.{k}."), format!("blk.{k}.")]).collect();
+        source.finish_but(|name| {
+            unread.iter().any(|end| name.ends_with(end)) || later.iter().any(|start| name.starts_with(start))
+        })?;
         let (ropes, windows) = (config.ropes()?, config.windows()?);
-        Ok(Llama { model: decoder, lm_head, config: config.clone(), ropes, windows, is_gemma: style.gemma })
+        let root = style.gemma.then(|| (config.hidden_size as f64).sqrt());
+        let embedding_scale = config.embedding_multiplier.or(root);
+        Ok(Llama { model: decoder, lm_head, config: config.clone(), ropes, windows, embedding_scale })
     }
 
     /// A model from a folder with `config.json` and weights (see [`weights::open`]), or from a GGUF file.
@@ -408,8 +181,8 @@ impl Llama {
         };
         let device = ids.device();
         let mut x = self.model.embed_tokens.forward(ids)?;
-        if self.is_gemma {
-            x = x.mul_scalar((self.config.hidden_size as f64).sqrt());
+        if let Some(scale) = self.embedding_scale {
+            x = x.mul_scalar(scale);
         }
         if let Some(cache) = &mut cache {
             cache.begin(length, x.dtype(), &device)?;
@@ -467,6 +240,10 @@ impl LanguageModel for Llama {
         let logits = match &self.lm_head {
             Some(head) => head.forward(hidden)?,
             None => nn::functional::linear(hidden, &self.model.embed_tokens.weight, None)?,
+        };
+        let logits = match self.config.logits_scaling {
+            Some(scale) => logits.div_scalar(scale),
+            None => logits,
         };
         Ok(match self.config.final_logit_softcapping {
             Some(cap) => logits.div_scalar(cap).tanh().mul_scalar(cap),

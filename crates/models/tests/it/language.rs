@@ -36,7 +36,9 @@ macro_rules! decoders {
 decoders! {
     Llama: llama llama_biases llama3_rope llama_linear_rope llama_dynamic_rope llama_yarn_rope
     mistral qwen2 qwen3 gemma gemma2 gemma3 phi3 phi3_longrope
-        mixtral qwen2_moe qwen3_moe;
+        mixtral qwen2_moe qwen3_moe
+        gpt_oss gpt_oss_mxfp4 glm4 glm4_moe deepseek_v2 deepseek_v3
+        olmo2 olmo3 granite smollm3;
     Gpt2: gpt2;
     GptNeoX: gpt_neox gpt_neox_sequential;
     Mamba: mamba mamba_biases;
