@@ -105,8 +105,8 @@ BY_FORMULA = {
 }
 
 
-def by_formula(name, of=None, also={}, **more):
-    """The fixture `name`, with the row `of` of BY_FORMULA and other sizes."""
+def by_formula(name, of=None, also={}, other_grads=None, **more):
+    """The fixture `name`, with the row `of` of BY_FORMULA, other sizes and other parameters with gradients."""
     model_type, changes, grads = BY_FORMULA[of or name]
     config = AutoConfig.for_model(model_type, **(SMALL | changes | also))
     tokens = ids()
@@ -116,7 +116,7 @@ def by_formula(name, of=None, also={}, **more):
         return {"logits": out.logits, "loss": out.loss}
 
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    formula.write_pretrained(name, model, VERSION, {"ids": tokens.int()}, run, grads, **more)
+    formula.write_pretrained(name, model, VERSION, {"ids": tokens.int()}, run, other_grads or grads, **more)
 
 
 def mxfp4():
@@ -135,7 +135,9 @@ def mxfp4():
             assert loaded[name].shape == state[name].shape
         return kept, loaded
 
-    by_formula("gpt_oss_mxfp4", "gpt_oss", dict(intermediate_size=32), change=change)
+    grads = {"model.layers.0.self_attn.sinks": None, "model.layers.1.mlp.router.bias": None, "model.layers.0.mlp.experts.1.up_proj.bias":
+             lambda named: named["model.layers.0.mlp.experts.gate_up_proj_bias"].grad[1][1::2]}
+    by_formula("gpt_oss_mxfp4", "gpt_oss", dict(intermediate_size=32), grads, change=change)
 
 
 def released(name, value, model_type):

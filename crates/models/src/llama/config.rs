@@ -289,7 +289,8 @@ impl LlamaConfig {
                 (found.unwrap_or_default(), base)
             },
         );
-        if let (Some(base), None) = (self.rope_local_base_freq, &self.rope_parameters) {
+        let local = self.rope_local_base_freq.or(style.unscaled_windows.then_some(self.rope_theta));
+        if let (Some(base), None) = (local, &self.rope_parameters) {
             scalings[1] = (RopeScaling::default(), base);
         }
         let [full, sliding] = scalings.map(|(mut scaling, base)| {

@@ -123,6 +123,9 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
             Experts::DeepSeek3 => metadata.flag("expert_weights_norm").unwrap_or(false),
             Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::GptOss | Experts::DeepSeek2 => false,
         },
+        mlp_only_layers: (0..metadata.count("block_count").unwrap_or(0))
+            .filter(|k| file.info(&format!("blk.{k}.ffn_gate_inp.weight")).is_none())
+            .collect(),
         first_k_dense_replace: metadata.count("leading_dense_block_count").unwrap_or(0),
         use_qk_norm: file.info("blk.0.attn_q_norm.weight").is_some(),
         q_lora_rank: metadata.count("attention.q_lora_rank"),

@@ -17,6 +17,8 @@ pub(super) struct Style {
     /// Gate and up are one projection.
     pub(super) fused_gate_up: bool,
     pub(super) windows: Windows,
+    /// A `rope_scaling` is only for layers without a window.
+    pub(super) unscaled_windows: bool,
     /// The experts' names, and how they are chosen.
     pub(super) experts: Experts,
     /// Each head has a key of a learned score and without a value.
@@ -96,6 +98,7 @@ const PLAIN: Style = Style {
     fused_qkv: false,
     fused_gate_up: false,
     windows: Windows::None,
+    unscaled_windows: false,
     experts: Experts::None,
     sinks: false,
     latent: false,
@@ -154,6 +157,7 @@ pub(super) const STYLES: &[Style] = &[
         qk_norm: QkNorm::Whole,
         norms: Norms::Behind,
         windows: Windows::ButEach(4),
+        unscaled_windows: true,
         gguf: "olmo2",
         ..PLAIN
     },

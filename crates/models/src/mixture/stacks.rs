@@ -142,8 +142,9 @@ impl<'a> Stacks<'a> {
 /// A parameter with this value. Weights in blocks are not trained.
 #[track_caller]
 fn settled(value: Tensor) -> Result<Tensor> {
-    let value = value.contiguous()?;
-    value.eval()?;
     let trained = value.block_format().is_none();
+    // A copy of a view has its own memory; a copy of blocks would decode them.
+    let value = if trained { value.contiguous()? } else { value };
+    value.eval()?;
     value.into_cell(trained)
 }

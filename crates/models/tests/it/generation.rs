@@ -46,7 +46,9 @@ fn most_likely(count: usize) -> GenerationConfig {
 fn a_cache_gives_the_tokens_of_whole_texts() {
     for device in devices() {
         // Windows of 4 and none, soft caps, biases, tied embeddings, positions that depend on the length.
-        for name in ["llama", "gemma2", "gemma3", "mistral"] {
+        // Sinks, latent attention, layers that do not rotate, experts.
+        let newer = ["gpt_oss", "glm4_moe", "deepseek_v2", "deepseek_v3", "olmo3", "smollm3"];
+        for name in ["llama", "gemma2", "gemma3", "mistral"].iter().chain(&newer) {
             let model = model(name, &device);
             let count = if device.name() == "cpu" { 20 } else { 6 };
             let found = ids(generate(&model, PROMPT, &most_likely(count)).unwrap());
@@ -61,10 +63,11 @@ fn a_cache_gives_the_tokens_of_whole_texts() {
 fn steps_are_repeated() {
     // A separate device, whose memory other tests do not use.
     let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
-    for name in ["llama", "gemma2", "gemma3", "mistral", "gpt2", "gpt_neox", "mamba", "rwkv7"] {
+    let dense = ["llama", "gemma2", "gemma3", "mistral", "glm4", "olmo3", "granite", "smollm3"];
+    for name in dense.iter().chain(&["gpt2", "gpt_neox", "mamba", "rwkv7"]) {
         let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
         // The positions of GPT-2 end at 64.
-        let count = if name == "gpt2" { 50 } else { 150 };
+        let count = if *name == "gpt2" { 50 } else { 150 };
         let mut generation = generate(&*model, PROMPT, &most_likely(count)).unwrap();
         assert_eq!(generation.by_ref().map(Result::unwrap).count(), count, "{name}");
         let not_repeated = count - generation.repeated_steps();
@@ -201,7 +204,7 @@ fn both_tables_of_a_cache_are_merged_when_one_is_full() {
 #[test]
 fn few_tokens_of_a_batch_go_into_the_short_table() {
     for device in devices() {
-        for name in ["llama", "mistral", "gemma2"] {
+        for name in ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3"] {
             let model = model(name, &device);
             let text: Vec<i32> = (0..2 * 100).map(|k| 3 + (7 * k * k + k) % 37).collect();
             let whole = Tensor::from_vec(text.clone(), [2, 100], &device).unwrap();
@@ -229,7 +232,7 @@ fn few_tokens_of_a_batch_go_into_the_short_table() {
 #[test]
 fn rows_of_a_batch_do_not_see_their_padding() {
     for device in devices() {
-        for name in ["llama", "mistral"] {
+        for name in ["llama", "mistral", "gpt_oss", "deepseek_v2"] {
             let model = model(name, &device);
             let prompts = [PROMPT.to_vec(), vec![9], vec![30, 31, 32, 33, 34, 35, 36]];
             let found = generate_batch(&model, &prompts, &most_likely(6)).unwrap();

@@ -1,0 +1,293 @@
+//! Decoders from GGUF files whose names and metadata are those of llama.cpp's converter, written here from
+//! the fixtures: they compute what the models from folders compute.
+
+use models::{LanguageModel, Llama};
+use nn::StateDict;
+use serde_json::Value;
+use tensor_core::{GgmlType, Tensor};
+use weights::GgufWriter;
+
+use crate::{
+    devices,
+    fixture::{Fixture, floats},
+    gguf::{NAMES, interleaved},
+};
+
+/// Counts of a configuration, and their keys in the metadata.
+const COUNTS: &[(&str, &str)] = &[
+    ("/num_hidden_layers", "block_count"),
+    ("/hidden_size", "embedding_length"),
+    ("/intermediate_size", "feed_forward_length"),
+    ("/max_position_embeddings", "context_length"),
+    ("/num_attention_heads", "attention.head_count"),
+    ("/num_key_value_heads", "attention.head_count_kv"),
+    ("/head_dim", "attention.key_length"),
+    ("/sliding_window", "attention.sliding_window"),
+    ("/num_experts", "expert_count"),
+    ("/num_local_experts", "expert_count"),
+    ("/n_routed_experts", "expert_count"),
+    ("/num_experts_per_tok", "expert_used_count"),
+    ("/moe_intermediate_size", "expert_feed_forward_length"),
+    ("/n_shared_experts", "expert_shared_count"),
+    ("/shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+    ("/n_group", "expert_group_count"),
+    ("/topk_group", "expert_group_used_count"),
+    ("/first_k_dense_replace", "leading_dense_block_count"),
+    ("/q_lora_rank", "attention.q_lora_rank"),
+    ("/kv_lora_rank", "attention.kv_lora_rank"),
+    ("/qk_rope_head_dim", "rope.dimension_count"),
+    ("/v_head_dim", "attention.value_length_mla"),
+    ("/rope_parameters/original_max_position_embeddings", "rope.scaling.original_context_length"),
+    (
+        "/rope_parameters/full_attention/original_max_position_embeddings",
+        "rope.scaling.original_context_length",
+    ),
+];
+
+/// Other numbers.
+const NUMBERS: &[(&str, &str)] = &[
+    ("/rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ("/rope_parameters/rope_theta", "rope.freq_base"),
+    ("/rope_parameters/factor", "rope.scaling.factor"),
+    ("/rope_parameters/full_attention/factor", "rope.scaling.factor"),
+    ("/routed_scaling_factor", "expert_weights_scale"),
+    ("/embedding_multiplier", "embedding_scale"),
+    ("/residual_multiplier", "residual_scale"),
+    ("/attention_multiplier", "attention.scale"),
+    ("/logits_scaling", "logit_scale"),
+];
+
+/// The names of parts that differ between the families, after those of [`NAMES`].
+const MORE_NAMES: &[(&str, &str)] = &[
+    (".mlp.gate.weight", ".ffn_gate_inp.weight"),
+    (".mlp.router.", ".ffn_gate_inp."),
+    (".block_sparse_moe.gate.", ".ffn_gate_inp."),
+    (".mlp.gate.e_score_correction_bias", ".exp_probs_b.bias"),
+    (".self_attn.sinks", ".attn_sinks.weight"),
+    (".mlp.gate_up_proj.", ".ffn_up."),
+    (".mlp.shared_expert_gate.", ".ffn_gate_inp_shexp."),
+    (".mlp.shared_expert.gate_proj.", ".ffn_gate_shexp."),
+    (".mlp.shared_expert.up_proj.", ".ffn_up_shexp."),
+    (".mlp.shared_expert.down_proj.", ".ffn_down_shexp."),
+    (".mlp.shared_experts.gate_proj.", ".ffn_gate_shexp."),
+    (".mlp.shared_experts.up_proj.", ".ffn_up_shexp."),
+    (".mlp.shared_experts.down_proj.", ".ffn_down_shexp."),
+    (".self_attn.q_a_proj.", ".attn_q_a."),
+    (".self_attn.q_a_layernorm.", ".attn_q_a_norm."),
+    (".self_attn.q_b_proj.", ".attn_q_b."),
+    (".self_attn.kv_a_proj_with_mqa.", ".attn_kv_a_mqa."),
+    (".self_attn.kv_a_layernorm.", ".attn_kv_a_norm."),
+    (".self_attn.kv_b_proj.", ".attn_kv_b."),
+    (".post_self_attn_layernorm.", ".post_attention_norm."),
+    (".post_mlp_layernorm.", ".post_ffw_norm."),
+];
+
+/// The state of a fixture with one tensor for all experts, as the converter makes it.
+fn stacked(state: StateDict) -> StateDict {
+    let mut all = StateDict::new();
+    for (name, tensor) in &state {
+        let Some((layer, part)) =
+            name.split_once(".mlp.experts.").or(name.split_once(".block_sparse_moe.experts."))
+        else {
+            all.insert(name.clone(), tensor.clone());
+            continue;
+        };
+        let renamed = |part: &str, leaf: &str| format!("{layer}.ffn_{part}_exps.{leaf}");
+        match part {
+            "gate_up_proj" => {
+                let rows = tensor.transpose(1, 2).unwrap();
+                all.insert(renamed("gate", "weight"), rows.slice_step(1, 0.., 2).unwrap());
+                all.insert(renamed("up", "weight"), rows.slice_step(1, 1.., 2).unwrap());
+            }
+            "gate_up_proj_bias" => {
+                all.insert(renamed("gate", "bias"), tensor.slice_step(1, 0.., 2).unwrap());
+                all.insert(renamed("up", "bias"), tensor.slice_step(1, 1.., 2).unwrap());
+            }
+            "down_proj" => drop(all.insert(renamed("down", "weight"), tensor.transpose(1, 2).unwrap())),
+            // Blocks and their scales are written by the caller.
+            _ if part.ends_with("_blocks") || part.ends_with("_scales") => {}
+            "down_proj_bias" => drop(all.insert(renamed("down", "bias"), tensor.clone())),
+            _ => {
+                let (number, part) = part.split_once('.').unwrap();
+                let kind = match part {
+                    "gate_proj.weight" | "w1.weight" => "gate",
+                    "up_proj.weight" | "w3.weight" => "up",
+                    _ => "down",
+                };
+                if number != "0" {
+                    continue;
+                }
+                let each = |k: usize| state.get(&name.replace(".experts.0.", &format!(".experts.{k}.")));
+                let experts: Vec<&Tensor> = (0..).map_while(each).collect();
+                all.insert(renamed(kind, "weight"), Tensor::stack(&experts, 0).unwrap());
+            }
+        }
+    }
+    all
+}
+
+/// A fixture's model as a GGUF file.
+fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -> tempfile::TempDir {
+    let key = |name: &str| format!("{architecture}.{name}");
+    let mut writer = GgufWriter::new().metadata("general.architecture", architecture);
+    for (field, name) in COUNTS {
+        if let Some(count) = config.pointer(field).and_then(Value::as_u64) {
+            writer = writer.metadata(&key(name), count as u32);
+        }
+    }
+    for (field, name) in NUMBERS {
+        if let Some(number) = config.pointer(field).and_then(Value::as_f64) {
+            writer = writer.metadata(&key(name), number as f32);
+        }
+    }
+    let is_yarn = config["rope_parameters"].to_string().contains("yarn");
+    if is_yarn {
+        writer = writer.metadata(&key("rope.scaling.type"), "yarn");
+    }
+    if let Some(factor) = config.pointer("/rope_parameters/mscale_all_dim").and_then(Value::as_f64) {
+        writer = writer.metadata(&key("rope.scaling.yarn_log_multiplier"), 0.1 * factor as f32);
+    }
+    let is_latent = architecture == "deepseek2";
+    if is_latent {
+        let features =
+            config["qk_nope_head_dim"].as_u64().unwrap() + config["qk_rope_head_dim"].as_u64().unwrap();
+        writer = writer.metadata(&key("attention.key_length_mla"), features as u32);
+    }
+    if let Some(part) = config.pointer("/rope_parameters/partial_rotary_factor").and_then(Value::as_f64) {
+        let rotated = part * config["head_dim"].as_f64().unwrap();
+        writer = writer.metadata(&key("rope.dimension_count"), rotated as u32);
+    }
+    if ["deepseek_v3", "glm4_moe"].contains(&config["model_type"].as_str().unwrap()) {
+        writer =
+            writer.metadata(&key("expert_gating_func"), 2u32).metadata(&key("expert_weights_norm"), true);
+    }
+    let own_norm = ["gpt-oss", "glm4moe", "olmo2"].contains(&architecture);
+    let after = if own_norm { ".post_attention_norm." } else { ".ffn_norm." };
+    let state = weights::open(fixture.folder()).unwrap().state_dict(&backend_cpu::cpu()).unwrap();
+    for (name, tensor) in stacked(state) {
+        let mut renamed = name.replace(".post_attention_layernorm.", after);
+        for (from, to) in NAMES.iter().chain(MORE_NAMES) {
+            renamed = renamed.replace(from, to);
+        }
+        let rotates = name.contains("q_proj") || name.contains("k_proj");
+        let tensor = match architecture {
+            "llama" | "granite" | "smollm3" if rotates => interleaved(&tensor),
+            _ if name.contains("shared_expert_gate") => tensor.squeeze(0).unwrap(),
+            _ => tensor,
+        };
+        if split && renamed.contains("attn_kv_b") {
+            let heads = config["num_attention_heads"].as_u64().unwrap() as usize;
+            let plain = config["qk_nope_head_dim"].as_u64().unwrap() as usize;
+            let (rows, rank) = (tensor.dims()[0] / heads, tensor.dims()[1]);
+            let matrices = tensor.reshape([heads, rows, rank]).unwrap();
+            let keys = matrices.narrow(1, 0, plain).unwrap().transpose(1, 2).unwrap();
+            let values = matrices.narrow(1, plain, rows - plain).unwrap();
+            writer = writer.tensor(&renamed.replace("kv_b", "k_b"), &keys);
+            writer = writer.tensor(&renamed.replace("kv_b", "v_b"), &values);
+            continue;
+        }
+        writer = writer.tensor(&renamed, &tensor);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    writer.save(folder.path().join("model.gguf")).unwrap();
+    folder
+}
+
+/// The fixture with values of its configuration that GGUF files have no keys for.
+fn opened(name: &str, changes: &[(&str, Value)]) -> (Fixture, Value) {
+    let fixture = Fixture::open(name);
+    let path = fixture.folder().join("config.json");
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for (field, value) in changes {
+        *config.pointer_mut(field).unwrap() = value.clone();
+    }
+    std::fs::write(path, config.to_string()).unwrap();
+    (fixture, config)
+}
+
+#[test]
+fn files_of_the_newer_families_give_the_logits_of_folders() {
+    let device = backend_cpu::cpu();
+    let plain_swiglu = [("/swiglu_alpha", 1.702.into()), ("/swiglu_limit", 7.0.into())];
+    let one_mscale = [("/rope_parameters/mscale", 0.9.into())];
+    let fourth = [("/no_rope_layers", Value::Null), ("/no_rope_layer_interval", 4.into())];
+    // The last of four layers has no window.
+    let sliding = Value::from("sliding_attention");
+    let windows = [("/layer_types", vec![sliding.clone(), sliding].into())];
+    let cases: &[(&str, &str, &[(&str, Value)])] = &[
+        ("mixtral", "llama", &[]),
+        ("qwen2_moe", "qwen2moe", &[]),
+        ("qwen3_moe", "qwen3moe", &[]),
+        ("gpt_oss", "gpt-oss", &plain_swiglu),
+        ("glm4", "glm4", &[]),
+        ("glm4_moe", "glm4moe", &[]),
+        ("deepseek_v2", "deepseek2", &one_mscale),
+        ("deepseek_v3", "deepseek2", &[]),
+        ("olmo2", "olmo2", &[]),
+        ("olmo3", "olmo2", &windows),
+        ("granite", "granite", &[]),
+        ("smollm3", "smollm3", &fourth),
+    ];
+    for (name, architecture, changes) in cases {
+        let (fixture, config) = opened(name, changes);
+        let ids = fixture.input("ids", &device);
+        let expected = floats(&Llama::from_folder(fixture.folder(), &device).unwrap().forward(&ids).unwrap());
+        // Newer files of DeepSeek have two tensors for keys and values.
+        for split in [false, true].into_iter().take(if *architecture == "deepseek2" { 2 } else { 1 }) {
+            let folder = written(&fixture, architecture, &config, split);
+            let model = Llama::from_folder(folder.path().join("model.gguf"), &device).unwrap();
+            assert_eq!(model.config().model_type, *name);
+            taper_testing::assert_close(
+                &floats(&model.forward(&ids).unwrap()),
+                &expected,
+                (1e-4, 1e-5),
+                name,
+            );
+        }
+    }
+}
+
+/// gpt-oss in MXFP4: a folder as it is released, and a GGUF file. The weights of experts stay in blocks.
+#[test]
+fn experts_in_blocks_stay_in_blocks() {
+    let plain_swiglu = [("/swiglu_alpha", 1.702.into()), ("/swiglu_limit", 7.0.into())];
+    let (fixture, config) = opened("gpt_oss_mxfp4", &plain_swiglu);
+    for device in devices() {
+        let model = Llama::from_folder(fixture.folder(), &device).unwrap();
+        let name = "model.layers.1.mlp.experts.3.up_proj.weight";
+        let is_mxfp4 = |model: &Llama| {
+            let format = nn::Module::state_dict(model)[name].block_format();
+            format.is_some_and(|format| format.name() == "mxfp4")
+        };
+        assert!(is_mxfp4(&model));
+        let ids = fixture.input("ids", &device);
+        let expected = floats(&model.forward(&ids).unwrap());
+        let state = nn::Module::state_dict(&model);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        // The file of the dense parts, and the blocks of all experts.
+        let dense = written(&fixture, "gpt-oss", &config, false);
+        let dense = weights::open(dense.path().join("model.gguf")).unwrap();
+        let mut writer = GgufWriter::new();
+        for (key, value) in dense.gguf_metadata() {
+            writer = writer.metadata(key, value.clone());
+        }
+        for tensor in dense.names().filter(|name| !name.contains("proj_")) {
+            writer = writer.tensor(tensor, &dense.tensor(tensor, &backend_cpu::cpu()).unwrap());
+        }
+        for (layer, part) in (0..2).flat_map(|layer| ["gate", "up", "down"].map(|part| (layer, part))) {
+            let of = |k: usize| &state[&format!("model.layers.{layer}.mlp.experts.{k}.{part}_proj.weight")];
+            let bytes: Vec<u8> = (0..4).flat_map(|k| of(k).block_bytes().unwrap()).collect();
+            let count = bytes.len();
+            let bytes = Tensor::from_vec(bytes, [count], &backend_cpu::cpu()).unwrap();
+            let shape = [4, of(0).dims()[0], of(0).dims()[1]];
+            let stored = format!("blk.{layer}.ffn_{part}_exps.weight");
+            writer = writer.blocks(&stored, GgmlType::MXFP4.block_type(), &shape, &bytes);
+        }
+        writer.save(&path).unwrap();
+        let model = Llama::from_folder(&path, &device).unwrap();
+        assert!(is_mxfp4(&model));
+        let found = floats(&model.forward(&ids).unwrap());
+        taper_testing::assert_close(&found, &expected, (1e-4, 1e-5), &format!("blocks on {device}"));
+    }
+}
