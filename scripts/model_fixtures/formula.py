@@ -101,4 +101,5 @@ def write_pretrained(name, model, reference, inputs, run, parameters, change=lam
         save_file(loaded, path, {"format": "pt"})
         model = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     state = {key: value for key, value in state.items() if key in loaded and loaded[key] is value} | kept
-    write(name, model, f"{reference} {type(model).__name__}", model.config.to_dict(), inputs, run, parameters, state, kept)
+    config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
+    write(name, model, f"{reference} {type(model).__name__}", config, inputs, run, parameters, state, kept)

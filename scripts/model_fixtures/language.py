@@ -101,6 +101,11 @@ BY_FORMULA = {
         sliding_attention=dict(rope_type="default", rope_theta=1e4),
         full_attention=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16))), LLAMA_GRADS),
     "granite": ("granite", dict(embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.0), LLAMA_GRADS),
+    "lfm2": ("lfm2", dict(num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], block_multiple_of=8, tie_word_embeddings=True),
+             ["model.layers.0.conv.conv.weight", "model.layers.1.self_attn.k_layernorm.weight", "model.layers.2.feed_forward.w1.weight"]),
+    "lfm2_moe": ("lfm2_moe", dict(num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], num_experts=4, num_experts_per_tok=2,
+                                  num_dense_layers=1, moe_intermediate_size=12, conv_bias=True, tie_word_embeddings=True),
+                 ["model.layers.0.conv.conv.bias", "model.layers.1.feed_forward.gate.weight", "model.embed_tokens.weight"]),
     "smollm3": ("smollm3", dict(no_rope_layer_interval=2, tie_word_embeddings=True), LLAMA_GRADS),
 }
 

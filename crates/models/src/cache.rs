@@ -107,7 +107,13 @@ impl KvCache {
 
     /// An empty cache for recurrent layers: those of a model that has no attention.
     pub fn recurrent(layers: usize) -> KvCache {
-        KvCache { states: vec![Vec::new(); layers], ..KvCache::new(Vec::new()) }
+        KvCache::hybrid(Vec::new(), layers)
+    }
+
+    /// An empty cache for attention layers with these sliding windows, and recurrent layers. Both kinds are
+    /// numbered from 0.
+    pub fn hybrid(windows: Vec<Option<usize>>, recurrent_layers: usize) -> KvCache {
+        KvCache { states: vec![Vec::new(); recurrent_layers], ..KvCache::new(windows) }
     }
 
     /// The state of a recurrent layer after the positions of the cache: the tensors `[N, …]` that it gave to

@@ -12,16 +12,20 @@ pub(crate) enum Change {
     Interleaved(usize),
     /// The converter added 1 to the weight of a norm.
     OneMore,
-    /// One row, which the converter made a vector.
-    Row,
+    /// The converter removed this axis of size 1.
+    Squeezed(usize),
     /// The file may have the parts for keys, with transposed matrices, and for values as two tensors of
     /// matrices for each head.
     OfHeads,
 }
 
 /// The names of tensors in GGUF files for decoders. A part that is missing here has the same name.
-const OUTER: &[(&str, &str)] =
-    &[("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
+const OUTER: &[(&str, &str)] = &[
+    ("model.embed_tokens", "token_embd"),
+    ("model.norm", "output_norm"),
+    ("model.embedding_norm", "token_embd_norm"),
+    ("lm_head", "output"),
+];
 
 /// The names inside a layer.
 const INNER: &[(&str, &str)] = &[
@@ -61,6 +65,21 @@ const INNER: &[(&str, &str)] = &[
     ("input_layernorm", "attn_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("operator_norm", "attn_norm"),
+    ("ffn_norm", "ffn_norm"),
+    ("self_attn.out_proj", "attn_output"),
+    ("self_attn.q_layernorm", "attn_q_norm"),
+    ("self_attn.k_layernorm", "attn_k_norm"),
+    ("conv.conv", "shortconv.conv"),
+    ("conv.in_proj", "shortconv.in_proj"),
+    ("conv.out_proj", "shortconv.out_proj"),
+    ("feed_forward.w1", "ffn_gate"),
+    ("feed_forward.w3", "ffn_up"),
+    ("feed_forward.w2", "ffn_down"),
+    ("feed_forward.gate", "ffn_gate_inp"),
+    ("feed_forward.experts.w1", "ffn_gate_exps"),
+    ("feed_forward.experts.w3", "ffn_up_exps"),
+    ("feed_forward.experts.w2", "ffn_down_exps"),
     ("post_self_attn_layernorm", "post_attention_norm"),
     ("post_mlp_layernorm", "post_ffw_norm"),
 ];
@@ -69,6 +88,7 @@ const INNER: &[(&str, &str)] = &[
 const LEAVES: &[(&str, &str, &str)] = &[
     ("self_attn", "sinks", "attn_sinks.weight"),
     ("mlp.gate", "e_score_correction_bias", "exp_probs_b.bias"),
+    ("feed_forward", "expert_bias", "exp_probs_b.bias"),
 ];
 
 /// Where a GGUF file has the tensors that a model asks for.
@@ -105,7 +125,8 @@ impl GgufNames {
             ("self_attn.q_proj", Some((heads, _))) => Change::Interleaved(heads),
             ("self_attn.k_proj", Some((_, heads))) => Change::Interleaved(heads),
             ("self_attn.kv_b_proj", _) => Change::OfHeads,
-            ("mlp.shared_expert_gate", _) => Change::Row,
+            ("mlp.shared_expert_gate", _) => Change::Squeezed(0),
+            ("conv.conv", _) if leaf == "weight" => Change::Squeezed(1),
             _ if part.ends_with("norm") => norm,
             _ => Change::None,
         };
@@ -121,9 +142,10 @@ impl GgufNames {
         match change {
             Change::None => file.tensor(&stored, device),
             Change::OneMore => Ok(file.tensor(&stored, device)?.sub_scalar(1.0)),
-            Change::Row => {
-                let row = file.tensor(&stored, device)?;
-                if row.rank() == 1 { row.dequantize().unsqueeze(0) } else { Ok(row) }
+            Change::Squeezed(axis) => {
+                let tensor = file.tensor(&stored, device)?;
+                // Files of other converters may have the axis.
+                if tensor.dims().contains(&1) { Ok(tensor) } else { tensor.dequantize().unsqueeze(axis) }
             }
             Change::OfHeads if file.info(&stored).is_some() => file.tensor(&stored, device),
             Change::OfHeads => {

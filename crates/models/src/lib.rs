@@ -13,7 +13,8 @@
 //!
 //! | items | purpose |
 //! |---|---|
-//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, Mixtral, Qwen-MoE |
+//! | [`Llama`] | Llama 2 and 3, SmolLM 2 and 3, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, GLM 4, OLMo 2 and 3, Granite; with experts gpt-oss, Mixtral, Qwen-MoE, GLM 4.5, DeepSeek 2 and 3 |
+//! | [`Lfm2`] | LFM 2: short convolutions beside attention |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
 //! | [`Mamba`], [`Rwkv7`] | Mamba and RWKV-7: a state in place of attention |
@@ -56,6 +57,7 @@ mod gpt_neox;
 #[cfg(feature = "guidance")]
 pub mod guidance;
 mod language_model;
+mod lfm2;
 mod llama;
 mod load;
 mod mamba;
@@ -81,6 +83,7 @@ pub use config::{Activation, read_config, read_labels};
 pub use gpt_neox::{GptNeoX, GptNeoXConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;
+pub use lfm2::{Lfm2, Lfm2Config};
 pub use llama::{Llama, LlamaConfig, RopeParameters};
 pub use load::load_language_model;
 pub use mamba::{Mamba, MambaConfig, TimeStepRank};

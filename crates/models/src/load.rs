@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tensor_core::{Device, Result, file::file_error};
+use weights::GgufValue;
 
-use crate::{Gpt2, GptNeoX, LanguageModel, Llama, Mamba, Rwkv7, read_config};
+use crate::{Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, read_config};
 
 /// The field of a configuration that says which model it is.
 #[derive(Deserialize)]
@@ -42,6 +43,7 @@ const LOADERS: &[(&[&str], Load)] = &[
         ],
         |path, device| Ok(Box::new(Llama::from_folder(path, device)?)),
     ),
+    (&["lfm2", "lfm2_moe"], |path, device| Ok(Box::new(Lfm2::from_folder(path, device)?))),
     (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),
     (&["gpt_neox"], |path, device| Ok(Box::new(GptNeoX::from_folder(path, device)?))),
     (&["mamba"], |path, device| Ok(Box::new(Mamba::from_folder(path, device)?))),
@@ -60,7 +62,12 @@ pub fn load_language_model(
 ) -> Result<Box<dyn LanguageModel + Send + Sync>> {
     let path = path.as_ref();
     if !path.is_dir() {
-        return Ok(Box::new(Llama::from_folder(path, device)?));
+        let file = weights::open(path)?;
+        let architecture = file.gguf_metadata().get("general.architecture").and_then(GgufValue::as_str);
+        return match architecture {
+            Some("lfm2" | "lfm2moe") => Ok(Box::new(Lfm2::from_gguf(file, device)?)),
+            _ => Ok(Box::new(Llama::from_gguf(file, device)?)),
+        };
     }
     let ModelType { model_type } = read_config(path)?;
     match LOADERS.iter().find(|(names, _)| names.contains(&model_type.as_str())) {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Activation, Rope, RopeScaling,
     config::check_counts,
-    mixture::{GateFunction, Groups, MixtureConfig, RouterConfig, SharedExpert, USUAL_NAMES},
+    mixture::{Correction, GateFunction, Groups, MixtureConfig, RouterConfig, SharedExpert, USUAL_NAMES},
 };
 
 /// The configuration of a model of the family, with the names and defaults of `transformers`. `model_type`
@@ -147,6 +147,9 @@ pub struct LlamaConfig {
     /// The period of layers without rotation, by default (SmolLM 3).
     pub no_rope_layer_interval: usize,
 }
+
+/// Added to the sum by which the weights of experts are divided, as in the reference of DeepSeek 3.
+const LEAST_SUM: f64 = 1e-20;
 
 /// The scaling of rotary positions: one, or one for each type of layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -346,7 +349,11 @@ impl LlamaConfig {
             bias: is_gpt_oss,
             chosen: self.num_experts_per_tok,
             sigmoid: kind == Experts::DeepSeek3,
-            correction: kind == Experts::DeepSeek3,
+            correction: match kind {
+                Experts::DeepSeek3 => Correction::OfRouter,
+                Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::Qwen3 => Correction::None,
+                Experts::GptOss | Experts::DeepSeek2 => Correction::None,
+            },
             groups: match kind {
                 Experts::DeepSeek2 if self.topk_method.as_deref() == Some("group_limited_greedy") => {
                     groups(1)
@@ -360,6 +367,7 @@ impl LlamaConfig {
                 Experts::None | Experts::DeepSeek2 => false,
                 Experts::Qwen2 | Experts::Qwen3 | Experts::DeepSeek3 => self.norm_topk_prob,
             },
+            least_sum: LEAST_SUM,
             scale: self.routed_scaling_factor,
         };
         Ok(Some(MixtureConfig {

@@ -10,9 +10,9 @@ mod stacks;
 use nn::{Linear, Module, Visitor, VisitorMut};
 use tensor_core::{DType, Error, Result, Tensor};
 
-pub(crate) use self::router::{Groups, RouterConfig};
+pub(crate) use self::router::{Correction, Groups, RouterConfig};
 use self::{router::Router, stacks::Stacks};
-use crate::{Activation, WeightSource};
+use crate::{Activation, Initial, WeightSource};
 
 const OP: &str = "Mixture";
 
@@ -120,6 +120,7 @@ pub(crate) struct Mixture {
     gate: Option<Router>,
     router: Option<Router>,
     experts: Vec<Expert>,
+    expert_bias: Option<Tensor>,
     shared_expert: Option<Expert>,
     shared_expert_gate: Option<Linear>,
     shared_experts: Option<Expert>,
@@ -155,6 +156,9 @@ impl Mixture {
             gate,
             router,
             experts,
+            expert_bias: (config.router.correction == Correction::OfMixture)
+                .then(|| source.buffer("expert_bias", &[config.experts], Initial::Zeros))
+                .transpose()?,
             shared_expert,
             shared_expert_gate,
             shared_experts,
@@ -172,7 +176,7 @@ impl Mixture {
         let Some(router) = self.gate.as_ref().or(self.router.as_ref()) else {
             return Err(Error::invalid(OP, "a mixture has no router"));
         };
-        let (weights, chosen) = router.choose(&x)?;
+        let (weights, chosen) = router.choose(&x, self.expert_bias.as_ref())?;
         let weights = weights.to_dtype(x.dtype())?.flatten_all();
         let chosen = chosen.detach().to_dtype(DType::I32)?.flatten_all().to_vec::<i32>()?;
         let each = self.config.router.chosen as i32;

@@ -18,13 +18,25 @@ pub(crate) struct RouterConfig {
     pub(crate) chosen: usize,
     /// Whether the score of an expert is the sigmoid of its logit; otherwise it is the softmax over all.
     pub(crate) sigmoid: bool,
-    /// Whether numbers are added to the scores for the choice, not for the weights.
-    pub(crate) correction: bool,
+    /// The numbers that are added to the scores for the choice, not for the weights.
+    pub(crate) correction: Correction,
     pub(crate) groups: Option<Groups>,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub(crate) normalized: bool,
+    /// Added to that sum.
+    pub(crate) least_sum: f64,
     /// The factor of the weights.
     pub(crate) scale: f64,
+}
+
+/// Where a mixture has the corrections of its scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Correction {
+    None,
+    /// `e_score_correction_bias` of the router (DeepSeek, GLM).
+    OfRouter,
+    /// `expert_bias` of the mixture (LFM 2).
+    OfMixture,
 }
 
 /// Experts in groups of the same size: only those of the best groups are chosen.
@@ -36,9 +48,6 @@ pub(crate) struct Groups {
     /// The score of a group is the sum of this number of its largest scores.
     pub(crate) best: usize,
 }
-
-/// Added to the sum by which weights are divided, as in the reference of DeepSeek-V3.
-const LEAST_SUM: f64 = 1e-20;
 
 /// A projection to a logit for each expert.
 pub(super) struct Router {
@@ -87,19 +96,20 @@ impl Router {
         let corrections = || source.at(name).buffer(CORRECTION, &[experts], Initial::Zeros);
         Ok(Router {
             projection: source.linear(name, config.width, experts, bias)?,
-            correction: correction.then(corrections).transpose()?,
+            correction: (correction == Correction::OfRouter).then(corrections).transpose()?,
             config: config.router,
             experts,
         })
     }
 
     /// The weights `[tokens, chosen]` in f32 and the numbers of the experts for `x` `[tokens, features]`.
+    /// `correction` is that of the mixture.
     #[track_caller]
-    pub(super) fn choose(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub(super) fn choose(&self, x: &Tensor, correction: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
         let logits = self.projection.forward(x)?.to_dtype(DType::F32)?;
         let scores = if self.config.sigmoid { logits.sigmoid() } else { logits.softmax(-1)? };
         let mut ranks = scores.detach();
-        if let Some(correction) = &self.correction {
+        if let Some(correction) = self.correction.as_ref().or(correction) {
             ranks = ranks.add(&correction.to_dtype(DType::F32)?)?;
         }
         if let Some(groups) = self.config.groups {
@@ -108,7 +118,7 @@ impl Router {
         let (_, chosen) = ranks.topk(self.config.chosen, -1, true)?;
         let mut weights = scores.gather(-1, &chosen)?;
         if self.config.normalized {
-            weights = weights.div(&weights.sum_axis(-1, true)?.add_scalar(LEAST_SUM))?;
+            weights = weights.div(&weights.sum_axis(-1, true)?.add_scalar(self.config.least_sum))?;
         }
         if self.config.scale != 1.0 {
             weights = weights.mul_scalar(self.config.scale);

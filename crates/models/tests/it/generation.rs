@@ -64,14 +64,14 @@ fn steps_are_repeated() {
     // A separate device, whose memory other tests do not use.
     let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
     let dense = ["llama", "gemma2", "gemma3", "mistral", "glm4", "olmo3", "granite", "smollm3"];
-    for name in dense.iter().chain(&["gpt2", "gpt_neox", "mamba", "rwkv7"]) {
+    for name in dense.iter().chain(&["gpt2", "gpt_neox", "mamba", "rwkv7", "lfm2"]) {
         let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
         // The positions of GPT-2 end at 64.
         let count = if *name == "gpt2" { 50 } else { 150 };
         let mut generation = generate(&*model, PROMPT, &most_likely(count)).unwrap();
         assert_eq!(generation.by_ref().map(Result::unwrap).count(), count, "{name}");
         let not_repeated = count - generation.repeated_steps();
-        assert!((2..=6).contains(&not_repeated), "{name}: {not_repeated} of {count}");
+        assert!((2..=7).contains(&not_repeated), "{name}: {not_repeated} of {count}");
         // Without new memory from the 20th step to the 40th.
         let mut generation = generate(&*model, PROMPT, &most_likely(40)).unwrap();
         let mut after = |count: usize| {
@@ -420,7 +420,7 @@ fn perplexity_is_the_loss_of_the_reference() {
 }
 
 /// The models with a state in place of keys and values.
-const RECURRENT: &[&str] = &["mamba", "mamba_biases", "rwkv7"];
+const RECURRENT: &[&str] = &["mamba", "mamba_biases", "rwkv7", "lfm2", "lfm2_moe"];
 
 fn recurrent(name: &str, device: &Device) -> Box<dyn LanguageModel> {
     load_language_model(Fixture::open(name).folder(), device).unwrap()

@@ -1,7 +1,7 @@
 //! Decoders from GGUF files whose names and metadata are those of llama.cpp's converter, written here from
 //! the fixtures: they compute what the models from folders compute.
 
-use models::{LanguageModel, Llama};
+use models::{LanguageModel, Llama, load_language_model};
 use nn::StateDict;
 use serde_json::Value;
 use tensor_core::{GgmlType, Tensor};
@@ -36,6 +36,8 @@ const COUNTS: &[(&str, &str)] = &[
     ("/q_lora_rank", "attention.q_lora_rank"),
     ("/kv_lora_rank", "attention.kv_lora_rank"),
     ("/qk_rope_head_dim", "rope.dimension_count"),
+    ("/conv_L_cache", "shortconv.l_cache"),
+    ("/num_dense_layers", "leading_dense_block_count"),
     ("/v_head_dim", "attention.value_length_mla"),
     ("/rope_parameters/original_max_position_embeddings", "rope.scaling.original_context_length"),
     (
@@ -46,6 +48,7 @@ const COUNTS: &[(&str, &str)] = &[
 
 /// Other numbers.
 const NUMBERS: &[(&str, &str)] = &[
+    ("/norm_eps", "attention.layer_norm_rms_epsilon"),
     ("/rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     ("/rope_parameters/rope_theta", "rope.freq_base"),
     ("/rope_parameters/factor", "rope.scaling.factor"),
@@ -78,6 +81,19 @@ const MORE_NAMES: &[(&str, &str)] = &[
     (".self_attn.kv_a_proj_with_mqa.", ".attn_kv_a_mqa."),
     (".self_attn.kv_a_layernorm.", ".attn_kv_a_norm."),
     (".self_attn.kv_b_proj.", ".attn_kv_b."),
+    ("model.embedding_norm.", "token_embd_norm."),
+    (".operator_norm.", ".attn_norm."),
+    (".self_attn.out_proj.", ".attn_output."),
+    (".self_attn.q_layernorm.", ".attn_q_norm."),
+    (".self_attn.k_layernorm.", ".attn_k_norm."),
+    (".conv.conv.", ".shortconv.conv."),
+    (".conv.in_proj.", ".shortconv.in_proj."),
+    (".conv.out_proj.", ".shortconv.out_proj."),
+    (".feed_forward.w1.", ".ffn_gate."),
+    (".feed_forward.w3.", ".ffn_up."),
+    (".feed_forward.w2.", ".ffn_down."),
+    (".feed_forward.gate.", ".ffn_gate_inp."),
+    (".feed_forward.expert_bias", ".exp_probs_b.bias"),
     (".post_self_attn_layernorm.", ".post_attention_norm."),
     (".post_mlp_layernorm.", ".post_ffw_norm."),
 ];
@@ -86,8 +102,9 @@ const MORE_NAMES: &[(&str, &str)] = &[
 fn stacked(state: StateDict) -> StateDict {
     let mut all = StateDict::new();
     for (name, tensor) in &state {
-        let Some((layer, part)) =
-            name.split_once(".mlp.experts.").or(name.split_once(".block_sparse_moe.experts."))
+        let Some((layer, part)) = [".mlp.experts.", ".block_sparse_moe.experts.", ".feed_forward.experts."]
+            .iter()
+            .find_map(|within| name.split_once(within))
         else {
             all.insert(name.clone(), tensor.clone());
             continue;
@@ -172,6 +189,7 @@ fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -
         let rotates = name.contains("q_proj") || name.contains("k_proj");
         let tensor = match architecture {
             "llama" | "granite" | "smollm3" if rotates => interleaved(&tensor),
+            _ if name.ends_with(".conv.conv.weight") => tensor.squeeze(1).unwrap(),
             _ if name.contains("shared_expert_gate") => tensor.squeeze(0).unwrap(),
             _ => tensor,
         };
@@ -211,6 +229,7 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
     let plain_swiglu = [("/swiglu_alpha", 1.702.into()), ("/swiglu_limit", 7.0.into())];
     let one_mscale = [("/rope_parameters/mscale", 0.9.into())];
     let fourth = [("/no_rope_layers", Value::Null), ("/no_rope_layer_interval", 4.into())];
+    let adjusted = [("/intermediate_size", 32.into()), ("/block_auto_adjust_ff_dim", false.into())];
     // The last of four layers has no window.
     let sliding = Value::from("sliding_attention");
     let windows = [("/layer_types", vec![sliding.clone(), sliding].into())];
@@ -227,16 +246,18 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
         ("olmo3", "olmo2", &windows),
         ("granite", "granite", &[]),
         ("smollm3", "smollm3", &fourth),
+        ("lfm2", "lfm2", &adjusted),
+        ("lfm2_moe", "lfm2moe", &[]),
     ];
     for (name, architecture, changes) in cases {
         let (fixture, config) = opened(name, changes);
         let ids = fixture.input("ids", &device);
-        let expected = floats(&Llama::from_folder(fixture.folder(), &device).unwrap().forward(&ids).unwrap());
+        let model = load_language_model(fixture.folder(), &device).unwrap();
+        let expected = floats(&model.forward(&ids).unwrap());
         // Newer files of DeepSeek have two tensors for keys and values.
         for split in [false, true].into_iter().take(if *architecture == "deepseek2" { 2 } else { 1 }) {
             let folder = written(&fixture, architecture, &config, split);
-            let model = Llama::from_folder(folder.path().join("model.gguf"), &device).unwrap();
-            assert_eq!(model.config().model_type, *name);
+            let model = load_language_model(folder.path().join("model.gguf"), &device).unwrap();
             taper_testing::assert_close(
                 &floats(&model.forward(&ids).unwrap()),
                 &expected,

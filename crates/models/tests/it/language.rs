@@ -1,7 +1,7 @@
 //! Decoders: logits, the loss of the next token, gradients.
 
 use autograd::TensorGrad;
-use models::{Gpt2, GptNeoX, LanguageModel, Llama, Mamba, Rwkv7, load_language_model};
+use models::{Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, load_language_model};
 use nn::{Module, cross_entropy};
 use optim::{Optimizer, Sgd, SgdConfig};
 use tensor_core::{Device, Result, Tensor};
@@ -39,6 +39,7 @@ decoders! {
         mixtral qwen2_moe qwen3_moe
         gpt_oss gpt_oss_mxfp4 glm4 glm4_moe deepseek_v2 deepseek_v3
         olmo2 olmo3 granite smollm3;
+    Lfm2: lfm2 lfm2_moe;
     Gpt2: gpt2;
     GptNeoX: gpt_neox gpt_neox_sequential;
     Mamba: mamba mamba_biases;
@@ -48,7 +49,7 @@ decoders! {
 #[test]
 fn a_folder_says_which_model_it_has() {
     let device = backend_cpu::cpu();
-    for name in ["qwen3", "gpt2", "gpt_neox", "mamba"] {
+    for name in ["qwen3", "gpt_oss", "lfm2_moe", "gpt2", "gpt_neox", "mamba"] {
         let fixture = Fixture::open(name);
         let model = load_language_model(fixture.folder(), &device).unwrap();
         let logits = model.forward(&fixture.input("ids", &device)).unwrap();
