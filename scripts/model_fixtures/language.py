@@ -68,6 +68,10 @@ GROUPED = dict(n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=
                routed_scaling_factor=1.5, num_hidden_layers=3)
 
 
+DELTA = dict(head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+             layer_types=["linear_attention", "full_attention"], rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
+
+
 def yarn(**more):
     return rope("yarn", factor=4.0, original_max_position_embeddings=16, **more)
 
@@ -106,6 +110,10 @@ BY_FORMULA = {
     "lfm2_moe": ("lfm2_moe", dict(num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], num_experts=4, num_experts_per_tok=2,
                                   num_dense_layers=1, moe_intermediate_size=12, conv_bias=True, tie_word_embeddings=True),
                  ["model.layers.0.conv.conv.bias", "model.layers.1.feed_forward.gate.weight", "model.embed_tokens.weight"]),
+    "qwen3_5": ("qwen3_5_text", DELTA, ["model.layers.0.linear_attn.conv1d.weight", "model.layers.0.linear_attn.A_log",
+                                        "model.layers.1.self_attn.q_proj.weight"]),
+    "qwen3_next": ("qwen3_next", DELTA | MOE | dict(shared_expert_intermediate_size=10, norm_topk_prob=True),
+                   ["model.layers.0.linear_attn.in_proj_ba.weight", "model.layers.0.linear_attn.norm.weight", "model.layers.1.mlp.gate.weight"]),
     "smollm3": ("smollm3", dict(no_rope_layer_interval=2, tie_word_embeddings=True), LLAMA_GRADS),
 }
 
@@ -114,7 +122,7 @@ def by_formula(name, of=None, also={}, other_grads=None, **more):
     """The fixture `name`, with the row `of` of BY_FORMULA, other sizes and other parameters with gradients."""
     model_type, changes, grads = BY_FORMULA[of or name]
     config = AutoConfig.for_model(model_type, **(SMALL | changes | also))
-    tokens = ids()
+    tokens = ids(length=20 if "linear_attention" in (getattr(config, "layer_types", None) or []) else 12)
 
     def run(model):
         out = model(tokens, labels=tokens, use_cache=False)

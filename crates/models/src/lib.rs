@@ -48,6 +48,7 @@ pub mod audio;
 mod bart;
 mod bert;
 mod cache;
+mod chunks;
 mod config;
 pub mod diffusion;
 pub mod generate;

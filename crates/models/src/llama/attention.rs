@@ -30,7 +30,7 @@ impl Norm {
         features: usize,
         config: &LlamaConfig,
     ) -> Result<Norm> {
-        let plus_one = config.style()?.gemma;
+        let plus_one = config.style()?.plus_one;
         let initial = if plus_one { Initial::Zeros } else { Initial::Ones };
         let weight = Parameter::new(source.at(name).parameter("weight", &[features], initial)?)?;
         Ok(Norm { weight, eps: config.rms_norm_eps, plus_one })
@@ -120,6 +120,8 @@ pub(super) struct HeadAttention {
     softcap: Option<f64>,
     /// The norms are those of all heads together.
     whole_norm: bool,
+    /// The projection of queries also gives a gate for each feature of the output, behind those of each head.
+    has_gate: bool,
     rotates: bool,
     neighbours: bool,
 }
@@ -149,7 +151,7 @@ impl HeadAttention {
         };
         let sinks = || Parameter::new(source.parameter("sinks", &[heads], Initial::Zeros)?);
         Ok(HeadAttention {
-            q_proj: part("q_proj", heads, !fused_qkv)?,
+            q_proj: part("q_proj", if style.delta { 2 * heads } else { heads }, !fused_qkv)?,
             k_proj: part("k_proj", groups, !fused_qkv)?,
             v_proj: part("v_proj", groups, !fused_qkv)?,
             qkv_proj: part("qkv_proj", heads + 2 * groups, fused_qkv)?,
@@ -163,6 +165,7 @@ impl HeadAttention {
             scale: config.attention_scale(),
             softcap: config.attn_logit_softcapping,
             whole_norm,
+            has_gate: style.delta,
             rotates: config.rotates(style, layer),
             neighbours: style.neighbours,
         })
@@ -180,6 +183,16 @@ impl HeadAttention {
             }
             _ => return Err(Error::invalid(OP, "attention has no projections")),
         };
+        let mut gate = None;
+        if self.has_gate {
+            let (batch, length) = (query.dims()[0], query.dims()[1]);
+            let both = query.reshape([batch, length, heads, 2 * self.features])?;
+            let part = |k: usize| {
+                let part = both.narrow(-1, k * self.features, self.features)?;
+                part.reshape([batch, length, heads * self.features])
+            };
+            (query, gate) = (part(0)?, Some(part(1)?));
+        }
         let norms = self.q_norm.as_ref().zip(self.k_norm.as_ref());
         if let (Some((of_query, of_key)), true) = (norms, self.whole_norm) {
             (query, key) = (of_query.forward(&query)?, of_key.forward(&key)?);
@@ -198,6 +211,10 @@ impl HeadAttention {
         let sinks = self.sinks.as_ref().map(|sinks| -> &Tensor { sinks });
         let scoring = Scoring { scale: self.scale, softcap: self.softcap, sinks };
         let out = keys.attend([&query, &key, &value], scoring)?;
-        self.o_proj.forward(&join_heads(&out)?)
+        let out = join_heads(&out)?;
+        match gate {
+            Some(gate) => self.o_proj.forward(&out.mul(&gate.sigmoid())?),
+            None => self.o_proj.forward(&out),
+        }
     }
 }

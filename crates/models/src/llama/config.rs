@@ -21,7 +21,8 @@ use crate::{
 #[serde(default)]
 pub struct LlamaConfig {
     /// `llama`, `mistral`, `qwen2`, `qwen3`, `gemma`, `gemma2`, `gemma3_text`, `phi3`, `glm4`, `olmo2`,
-    /// `olmo3`, `granite`, `smollm3`, or with experts `mixtral`, `qwen2_moe`, `qwen3_moe`, `gpt_oss`,
+    /// `olmo3`, `granite`, `smollm3`, `qwen3_5_text`, or with experts `qwen3_next`,
+    /// `qwen3_5_moe_text`, `mixtral`, `qwen2_moe`, `qwen3_moe`, `gpt_oss`,
     /// `glm4_moe`, `deepseek_v2` or `deepseek_v3`.
     pub model_type: String,
     /// The number of tokens.
@@ -134,6 +135,18 @@ pub struct LlamaConfig {
     pub rope_interleave: Option<bool>,
     /// Layers of another kind behind the others, which predict later tokens and are not read.
     pub num_nextn_predict_layers: usize,
+    /// The heads of keys in layers with the gated delta rule (Qwen 3 Next and 3.5).
+    pub linear_num_key_heads: usize,
+    /// Their heads of values.
+    pub linear_num_value_heads: usize,
+    /// The features of their keys.
+    pub linear_key_head_dim: usize,
+    /// The features of their values.
+    pub linear_value_head_dim: usize,
+    /// The steps that their convolution sees.
+    pub linear_conv_kernel_dim: usize,
+    /// The period of layers with attention among them, where `layer_types` is not there.
+    pub full_attention_interval: usize,
     /// The factor of embeddings (Granite).
     pub embedding_multiplier: Option<f64>,
     /// The factor of what each layer adds (Granite).
@@ -220,6 +233,12 @@ impl Default for LlamaConfig {
             v_head_dim: 128,
             rope_interleave: None,
             num_nextn_predict_layers: 0,
+            linear_num_key_heads: 16,
+            linear_num_value_heads: 32,
+            linear_key_head_dim: 128,
+            linear_value_head_dim: 128,
+            linear_conv_kernel_dim: 4,
+            full_attention_interval: 4,
             embedding_multiplier: None,
             residual_multiplier: None,
             attention_multiplier: None,
@@ -316,6 +335,15 @@ impl LlamaConfig {
         }
     }
 
+    /// Whether a layer has the gated delta rule in place of attention.
+    pub(super) fn has_delta(&self, style: Style, layer: usize) -> bool {
+        match &self.layer_types {
+            _ if !style.delta => false,
+            Some(types) => types.get(layer).is_some_and(|name| name == "linear_attention"),
+            None => !(layer + 1).is_multiple_of(self.full_attention_interval.max(1)),
+        }
+    }
+
     /// The factor of the products of queries and keys.
     pub(super) fn attention_scale(&self) -> f64 {
         let features = self.query_pre_attn_scalar.unwrap_or(self.head_features() as f64);
@@ -408,9 +436,9 @@ impl LlamaConfig {
         }
         let style = self.style()?;
         if let Some(types) = &self.layer_types {
-            let known = |name: &&String| !matches!(name.as_str(), "full_attention" | "sliding_attention");
-            if let Some(other) = types.iter().find(known) {
-                return wrong(format!("a layer of the type \"{other}\": only attention is known"));
+            let known = if style.delta { "linear_attention" } else { "sliding_attention" };
+            if let Some(other) = types.iter().find(|name| *name != "full_attention" && *name != known) {
+                return wrong(format!("a layer of the type \"{other}\", not full_attention or {known}"));
             }
             if types.len() < self.num_hidden_layers {
                 return wrong(format!("{} layer_types for {} layers", types.len(), self.num_hidden_layers));
@@ -425,6 +453,23 @@ impl LlamaConfig {
                 ("v_head_dim", self.v_head_dim),
             ];
             check_counts(OP, &sizes)?;
+        }
+        if style.delta {
+            let sizes = [
+                ("linear_num_key_heads", self.linear_num_key_heads),
+                ("linear_num_value_heads", self.linear_num_value_heads),
+                ("linear_key_head_dim", self.linear_key_head_dim),
+                ("linear_value_head_dim", self.linear_value_head_dim),
+                ("linear_conv_kernel_dim", self.linear_conv_kernel_dim),
+            ];
+            check_counts(OP, &sizes)?;
+            let (keys, values) = (self.linear_num_key_heads, self.linear_num_value_heads);
+            if !values.is_multiple_of(keys) {
+                return wrong(format!("{keys} heads of keys do not divide {values} heads of values"));
+            }
+            if self.hidden_act.is_some_and(|act| act != Activation::Silu) {
+                return wrong("hidden_act of layers with the gated delta rule is silu".into());
+            }
         }
         // The values of fields that say how experts are chosen.
         let choices: &[(&str, &[&str])] = match style.experts {

@@ -27,13 +27,15 @@ fn style_of(metadata: &Metadata<'_>) -> Result<Style> {
         _ => None,
     };
     let fits = |style: &&Style| {
-        style.gguf == architecture && model_type.is_none_or(|wanted| wanted == style.model_type)
+        !style.gguf.is_empty()
+            && style.gguf == architecture
+            && model_type.is_none_or(|wanted| wanted == style.model_type)
     };
     if let Some(style) = STYLES.iter().find(fits) {
         return Ok(*style);
     }
     let names = STYLES.iter().map(|style| style.gguf).fold(Vec::new(), |mut names, name| {
-        if !names.contains(&name) {
+        if !name.is_empty() && !names.contains(&name) {
             names.push(name);
         }
         names
@@ -145,7 +147,7 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
             Norms::Before => matches!(style.gguf, "gpt-oss" | "glm4moe"),
             Norms::GlmSandwich => false,
         },
-        one_more: style.gemma,
+        one_more: style.plus_one,
         interleaved: style.interleaved.then_some((heads, groups)),
     };
     Ok((config, names))

@@ -7,6 +7,7 @@ use super::{
     OP,
     attention::{Keys, Norm, SelfAttention},
     config::LlamaConfig,
+    delta::DeltaAttention,
     style::{Experts, Norms, Style},
 };
 use crate::{Activation, RopeTables, WeightSource, mixture::Mixture};
@@ -94,7 +95,8 @@ impl Module for FeedForward {
 /// A layer: attention and a feed forward part, with the norms that [`Norms`] says.
 #[derive(Module)]
 pub(super) struct Layer {
-    self_attn: SelfAttention,
+    self_attn: Option<SelfAttention>,
+    linear_attn: Option<DeltaAttention>,
     mlp: Option<FeedForward>,
     /// The feed forward part under Mixtral's name.
     block_sparse_moe: Option<FeedForward>,
@@ -113,7 +115,9 @@ pub(super) struct Layer {
 impl Layer {
     #[track_caller]
     pub(super) fn new(source: &WeightSource, k: usize, config: &LlamaConfig) -> Result<Layer> {
-        let Style { norms, experts, .. } = config.style()?;
+        let style = config.style()?;
+        let Style { norms, experts, .. } = style;
+        let has_delta = config.has_delta(style, k);
         let is_mixtral = experts == Experts::Mixtral;
         let source = &source.at(k);
         let at = source.at(if is_mixtral { "block_sparse_moe" } else { "mlp" });
@@ -127,8 +131,11 @@ impl Layer {
             let there = kinds.contains(&norms);
             there.then(|| Norm::new(source, name, config.hidden_size, config)).transpose()
         };
+        let attention = || SelfAttention::new(&source.at("self_attn"), k, config);
+        let delta = || DeltaAttention::new(&source.at("linear_attn"), config);
         Ok(Layer {
-            self_attn: SelfAttention::new(&source.at("self_attn"), k, config)?,
+            self_attn: (!has_delta).then(attention).transpose()?,
+            linear_attn: has_delta.then(delta).transpose()?,
             mlp,
             block_sparse_moe,
             input_layernorm: norm("input_layernorm", &[Norms::Before, Norms::Sandwich, Norms::GlmSandwich])?,
@@ -150,6 +157,11 @@ impl Layer {
         })
     }
 
+    /// Whether the layer has keys and values, not a state.
+    pub(super) fn attends(&self) -> bool {
+        self.self_attn.is_some()
+    }
+
     /// The norms before and behind attention, and before and behind the feed forward part.
     fn norms(&self) -> [Option<&Norm>; 4] {
         let (input, attention) = (self.input_layernorm.as_ref(), Some(&self.post_attention_layernorm));
@@ -166,7 +178,13 @@ impl Layer {
     }
 
     #[track_caller]
-    pub(super) fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        rope: &RopeTables,
+        mask: Option<&Tensor>,
+        keys: Keys<'_>,
+    ) -> Result<Tensor> {
         let Some(mlp) = self.mlp.as_ref().or(self.block_sparse_moe.as_ref()) else {
             return Err(Error::invalid(OP, "a layer has no feed forward part"));
         };
@@ -179,7 +197,12 @@ impl Layer {
             None => x.add(&part),
         };
         let [before, after, before_mlp, after_mlp] = self.norms();
-        let attended = self.self_attn.forward(&normed(before, x)?, rope, keys)?;
+        let normed_x = normed(before, x)?;
+        let attended = match (&self.self_attn, &self.linear_attn) {
+            (Some(attention), _) => attention.forward(&normed_x, rope, keys)?,
+            (None, Some(delta)) => delta.forward(&normed_x, mask, keys)?,
+            (None, None) => return Err(Error::invalid(OP, "a layer has no attention")),
+        };
         let x = add(x, normed(after, &attended)?)?;
         let part = mlp.forward(&normed(before_mlp, &x)?)?;
         add(&x, normed(after_mlp, &part)?)

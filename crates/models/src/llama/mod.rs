@@ -1,8 +1,10 @@
 //! The Llama family: decoders with rotary positions, root mean square norms and gated feed forward layers.
 //! `transformers`: `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM`,
 //! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`, `Glm4ForCausalLM`,
-//! `Olmo2ForCausalLM`, `Olmo3ForCausalLM`, `GraniteForCausalLM`, `SmolLM3ForCausalLM`, and those with a
+//! `Olmo2ForCausalLM`, `Olmo3ForCausalLM`, `GraniteForCausalLM`, `SmolLM3ForCausalLM`,
+//! `Qwen3_5ForCausalLM`, and those with a
 //! mixture of experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM`,
+//! `Qwen3NextForCausalLM`,
 //! `GptOssForCausalLM`, `Glm4MoeForCausalLM`, `DeepseekV2ForCausalLM`, `DeepseekV3ForCausalLM`.
 //!
 //! Touvron et al.: LLaMA, open and efficient foundation language models (2023). `style` has the table of how
@@ -10,6 +12,7 @@
 
 mod attention;
 mod config;
+mod delta;
 mod from_gguf;
 mod latent;
 mod layer;
@@ -18,6 +21,7 @@ mod style;
 use std::path::Path;
 
 use nn::{Embedding, Linear, Module};
+use serde::Deserialize;
 use tensor_core::{DType, Device, Error, Result, Tensor};
 use weights::{Format, WeightFile};
 
@@ -27,9 +31,32 @@ use self::{
     from_gguf::from_metadata,
     layer::Layer,
 };
-use crate::{KvCache, LanguageModel, Rope, WeightSource, attention::causal_masking, read_config};
+use crate::{
+    KvCache, LanguageModel, Rope, WeightSource, attention::causal_masking, read_config,
+    recurrent::padding_mask,
+};
 
 const OP: &str = "Llama";
+
+/// A configuration of a model that also reads pictures, of which only the decoder is read.
+#[derive(Deserialize)]
+struct Whole {
+    text_config: Option<LlamaConfig>,
+    tie_word_embeddings: Option<bool>,
+}
+
+/// The names before the tensors of parts that read pictures or predict later tokens.
+const OTHER_PARTS: [&str; 6] = [
+    "model.visual.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+    "vision_tower.",
+    "multi_modal_projector.",
+    "mtp.",
+];
+
+/// The place of the decoder in older files of models that also read pictures.
+const FORMER_PLACE: &str = "language_model.model";
 
 /// The decoder without its output layer.
 #[derive(Module)]
@@ -82,14 +109,15 @@ impl Llama {
     /// another shape, or are left over.
     #[track_caller]
     pub fn new(config: &LlamaConfig, weights: impl Into<WeightSource>) -> Result<Llama> {
-        Llama::build(config, &weights.into())
+        Llama::build(config, &weights.into(), "model")
     }
 
+    /// A model whose decoder has the name `at`.
     #[track_caller]
-    fn build(config: &LlamaConfig, source: &WeightSource) -> Result<Llama> {
+    fn build(config: &LlamaConfig, source: &WeightSource, at: &str) -> Result<Llama> {
         config.check()?;
         let style = config.style()?;
-        let model = source.at("model");
+        let model = source.at(at);
         let layers = (0..config.num_hidden_layers).map(|k| Layer::new(&model.at("layers"), k, config));
         let decoder = Decoder {
             embed_tokens: model.embedding("embed_tokens", config.vocab_size, config.hidden_size)?,
@@ -101,6 +129,12 @@ impl Llama {
                 crate::weight_source::tie_output(&decoder.embed_tokens);
                 None
             }
+            false if at == FORMER_PLACE => Some(source.at("language_model").linear(
+                "lm_head",
+                config.hidden_size,
+                config.vocab_size,
+                false,
+            )?),
             false => Some(source.linear("lm_head", config.hidden_size, config.vocab_size, false)?),
         };
         let unread = [
@@ -118,7 +152,10 @@ impl Llama {
         let later: Vec<String> =
             more.flat_map(|k| [format!("model.layers.{k}."), format!("blk.{k}.")]).collect();
         source.finish_but(|name| {
-            unread.iter().any(|end| name.ends_with(end)) || later.iter().any(|start| name.starts_with(start))
+            let of_others = OTHER_PARTS.iter().any(|start| name.starts_with(start));
+            unread.iter().any(|end| name.ends_with(end))
+                || later.iter().any(|start| name.starts_with(start))
+                || (at != "model" && of_others)
         })?;
         let (ropes, windows) = (config.ropes()?, config.windows()?);
         let root = style.gemma.then(|| (config.hidden_size as f64).sqrt());
@@ -134,7 +171,19 @@ impl Llama {
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Llama> {
         let path = path.as_ref();
         if path.is_dir() {
-            return Llama::new(&read_config(path)?, WeightSource::open(path, device)?);
+            let Whole { text_config, tie_word_embeddings } = read_config(path)?;
+            let source = WeightSource::open(path, device)?;
+            return match text_config {
+                Some(mut config) => {
+                    config.tie_word_embeddings = config.tie_word_embeddings.or(tie_word_embeddings);
+                    // Before version 5 of `transformers` the two parts had the other order.
+                    match source.at(FORMER_PLACE).has("embed_tokens.weight") {
+                        true => Llama::build(&config, &source, FORMER_PLACE),
+                        false => Llama::build(&config, &source, "model.language_model"),
+                    }
+                }
+                None => Llama::build(&read_config(path)?, &source, "model"),
+            };
         }
         Llama::from_gguf(weights::open(path)?, device)
     }
@@ -176,7 +225,7 @@ impl Llama {
     /// As [`LanguageModel::hidden`], for keys whose frequencies do not change by this step.
     #[track_caller]
     fn step(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        let &[_, length] = ids.dims() else {
+        let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
         let device = ids.device();
@@ -184,24 +233,26 @@ impl Llama {
         if let Some(scale) = self.embedding_scale {
             x = x.mul_scalar(scale);
         }
-        if let Some(cache) = &mut cache {
-            cache.begin(length, x.dtype(), &device)?;
-        }
+        let mask = padding_mask(cache.as_deref_mut(), [batch, length], x.dtype(), &device)?;
         let [full, sliding] = &self.ropes;
         let full = KvCache::rope_tables(cache.as_deref_mut(), full, length, x.dtype(), &device)?;
         let sliding = KvCache::rope_tables(cache.as_deref_mut(), sliding, length, x.dtype(), &device)?;
         let masking = causal_masking(length, None, &device)?;
         let windowed = causal_masking(length, self.config.sliding_window, &device)?;
+        // The layers with a state and those with keys and values have numbers of their own in a cache.
+        let mut numbers = [0, 0];
         for (k, layer) in self.model.layers.iter().enumerate() {
             let (rope, masking) = match self.windows[k] {
                 Some(_) => (&sliding, &windowed),
                 None => (&full, &masking),
             };
+            let number = &mut numbers[usize::from(layer.attends())];
             let keys = match &mut cache {
-                Some(cache) => Keys::Cached(cache, k),
+                Some(cache) => Keys::Cached(cache, *number),
                 None => Keys::Own(masking),
             };
-            x = layer.forward(&x, rope, keys)?;
+            *number += 1;
+            x = layer.forward(&x, rope, mask.as_ref(), keys)?;
         }
         if let Some(cache) = cache {
             cache.finish()?;
@@ -220,7 +271,11 @@ impl LanguageModel for Llama {
     }
 
     fn new_cache(&self) -> KvCache {
-        KvCache::new(self.windows.clone())
+        let layers = self.model.layers.iter().zip(&self.windows);
+        let windows: Vec<_> =
+            layers.filter(|(layer, _)| layer.attends()).map(|(_, window)| *window).collect();
+        let recurrent = self.model.layers.len() - windows.len();
+        KvCache::hybrid(windows, recurrent)
     }
 
     fn repeats_steps(&self) -> bool {

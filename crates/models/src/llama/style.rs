@@ -9,8 +9,10 @@ pub(super) struct Style {
     /// The output projection has no bias, also if `attention_bias` is true.
     pub(super) no_output_bias: bool,
     pub(super) qk_norm: QkNorm,
-    /// Norms multiply by 1 + weight, embeddings are scaled by √features, and embeddings are tied.
+    /// Embeddings are scaled by √features and tied, and the usual activation is GELU.
     pub(super) gemma: bool,
+    /// Norms multiply by 1 + weight.
+    pub(super) plus_one: bool,
     pub(super) norms: Norms,
     /// Queries, keys and values are one projection.
     pub(super) fused_qkv: bool,
@@ -25,6 +27,10 @@ pub(super) struct Style {
     pub(super) sinks: bool,
     /// Keys and values come from few features, which the cache keeps.
     pub(super) latent: bool,
+    /// Layers have the gated delta rule in place of attention, and attention has gates.
+    pub(super) delta: bool,
+    /// The projections of such layers are two, not four.
+    pub(super) joint_delta: bool,
     /// Neighbours rotate, not features of both halves.
     pub(super) neighbours: bool,
     /// The part of a head's features that rotates, if the configuration does not say it.
@@ -94,6 +100,7 @@ const PLAIN: Style = Style {
     no_output_bias: false,
     qk_norm: QkNorm::None,
     gemma: false,
+    plus_one: false,
     norms: Norms::Before,
     fused_qkv: false,
     fused_gate_up: false,
@@ -102,11 +109,22 @@ const PLAIN: Style = Style {
     experts: Experts::None,
     sinks: false,
     latent: false,
+    delta: false,
+    joint_delta: false,
     neighbours: false,
     rotated_part: None,
     no_rope: false,
     gguf: "llama",
     interleaved: false,
+};
+
+const QWEN3_5: Style = Style {
+    qk_norm: QkNorm::Heads,
+    plus_one: true,
+    delta: true,
+    rotated_part: Some(0.25),
+    gguf: "",
+    ..PLAIN
 };
 
 /// The rows. Of rows with the same architecture in GGUF files, the first one has no experts.
@@ -115,10 +133,11 @@ pub(super) const STYLES: &[Style] = &[
     Style { model_type: "mistral", windows: Windows::All, gguf: "mistral", ..PLAIN },
     Style { model_type: "qwen2", qkv_bias: true, windows: Windows::Later, gguf: "qwen2", ..PLAIN },
     Style { model_type: "qwen3", qk_norm: QkNorm::Heads, windows: Windows::Later, gguf: "qwen3", ..PLAIN },
-    Style { model_type: "gemma", gemma: true, gguf: "gemma", ..PLAIN },
+    Style { model_type: "gemma", gemma: true, plus_one: true, gguf: "gemma", ..PLAIN },
     Style {
         model_type: "gemma2",
         gemma: true,
+        plus_one: true,
         norms: Norms::Sandwich,
         windows: Windows::ButEach(2),
         gguf: "gemma2",
@@ -127,6 +146,7 @@ pub(super) const STYLES: &[Style] = &[
     Style {
         model_type: "gemma3_text",
         gemma: true,
+        plus_one: true,
         norms: Norms::Sandwich,
         qk_norm: QkNorm::Heads,
         windows: Windows::ButEach(6),
@@ -193,6 +213,9 @@ pub(super) const STYLES: &[Style] = &[
         gguf: "qwen3moe",
         ..PLAIN
     },
+    Style { model_type: "qwen3_5_text", ..QWEN3_5 },
+    Style { model_type: "qwen3_5_moe_text", experts: Experts::Qwen2, ..QWEN3_5 },
+    Style { model_type: "qwen3_next", experts: Experts::Qwen2, joint_delta: true, ..QWEN3_5 },
     Style {
         model_type: "gpt_oss",
         experts: Experts::GptOss,

@@ -64,7 +64,7 @@ fn steps_are_repeated() {
     // A separate device, whose memory other tests do not use.
     let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
     let dense = ["llama", "gemma2", "gemma3", "mistral", "glm4", "olmo3", "granite", "smollm3"];
-    for name in dense.iter().chain(&["gpt2", "gpt_neox", "mamba", "rwkv7", "lfm2"]) {
+    for name in dense.iter().chain(&["gpt2", "gpt_neox", "mamba", "rwkv7", "lfm2", "qwen3_5"]) {
         let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
         // The positions of GPT-2 end at 64.
         let count = if *name == "gpt2" { 50 } else { 150 };
@@ -420,7 +420,7 @@ fn perplexity_is_the_loss_of_the_reference() {
 }
 
 /// The models with a state in place of keys and values.
-const RECURRENT: &[&str] = &["mamba", "mamba_biases", "rwkv7", "lfm2", "lfm2_moe"];
+const RECURRENT: &[&str] = &["mamba", "mamba_biases", "rwkv7", "lfm2", "lfm2_moe", "qwen3_5", "qwen3_next"];
 
 fn recurrent(name: &str, device: &Device) -> Box<dyn LanguageModel> {
     load_language_model(Fixture::open(name).folder(), device).unwrap()

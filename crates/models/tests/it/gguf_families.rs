@@ -223,6 +223,9 @@ fn opened(name: &str, changes: &[(&str, Value)]) -> (Fixture, Value) {
     (fixture, config)
 }
 
+/// A fixture, its architecture in GGUF files, and what changes in its configuration.
+type Case<'a> = (&'a str, &'a str, &'a [(&'a str, Value)]);
+
 #[test]
 fn files_of_the_newer_families_give_the_logits_of_folders() {
     let device = backend_cpu::cpu();
@@ -233,7 +236,7 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
     // The last of four layers has no window.
     let sliding = Value::from("sliding_attention");
     let windows = [("/layer_types", vec![sliding.clone(), sliding].into())];
-    let cases: &[(&str, &str, &[(&str, Value)])] = &[
+    let cases: &[Case<'_>] = &[
         ("mixtral", "llama", &[]),
         ("qwen2_moe", "qwen2moe", &[]),
         ("qwen3_moe", "qwen3moe", &[]),
