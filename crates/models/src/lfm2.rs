@@ -135,32 +135,19 @@ impl Lfm2Config {
         let inner = 2 * given / 3;
         match self.block_ffn_dim_multiplier {
             Some(factor) => {
-                ((factor * inner as f64) as usize).next_multiple_of(self.block_multiple_of.max(1))
+                let scaled = (factor * inner as f64).min(f64::from(i32::MAX)) as usize;
+                scaled.next_multiple_of(self.block_multiple_of.max(1))
             }
             None => inner,
         }
     }
 
-    /// Whether each layer has attention.
-    #[track_caller]
-    fn attends(&self) -> Result<Vec<bool>> {
-        let count = self.num_hidden_layers;
-        let wrong = |message: String| Err(Error::invalid(OP, message));
+    /// Whether a layer has attention.
+    fn attends(&self, layer: usize) -> bool {
         match (&self.layer_types, &self.full_attn_idxs) {
-            (Some(types), _) if types.len() != count => {
-                wrong(format!("{} layer_types for {count} layers", types.len()))
-            }
-            (Some(types), _) => {
-                let known = |name: &&String| !matches!(name.as_str(), "full_attention" | "conv");
-                match types.iter().find(known) {
-                    Some(other) => {
-                        wrong(format!("a layer of the type \"{other}\", not full_attention or conv"))
-                    }
-                    None => Ok(types.iter().map(|name| name == "full_attention").collect()),
-                }
-            }
-            (None, Some(layers)) => Ok((0..count).map(|k| layers.contains(&k)).collect()),
-            (None, None) => Ok(vec![true; count]),
+            (Some(types), _) => types.get(layer).is_some_and(|name| name == "full_attention"),
+            (None, Some(layers)) => layers.contains(&layer),
+            (None, None) => true,
         }
     }
 
@@ -194,13 +181,16 @@ impl Lfm2Config {
         let sizes = [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.inner()),
+            ("intermediate_size", self.block_ff_dim.unwrap_or(self.intermediate_size)),
+            ("block_multiple_of", self.block_multiple_of),
+            ("num_hidden_layers", self.num_hidden_layers),
             ("num_attention_heads", heads),
             ("num_key_value_heads", groups),
             ("conv_L_cache", self.conv_L_cache),
             ("moe_intermediate_size", self.moe_intermediate_size),
         ];
         check_counts(OP, &sizes)?;
+        check_counts(OP, &[("the adjusted intermediate_size", self.inner())])?;
         let wrong = |message: String| Err(Error::invalid(OP, message));
         if !["lfm2", WITH_EXPERTS].contains(&self.model_type.as_str()) {
             return wrong(format!("model_type \"{}\" is none of lfm2, {WITH_EXPERTS}", self.model_type));
@@ -210,6 +200,13 @@ impl Lfm2Config {
                 "{groups} key-value heads, {heads} heads and {} features",
                 self.hidden_size
             ));
+        }
+        let Some(types) = &self.layer_types else { return Ok(()) };
+        if let Some(other) = types.iter().find(|name| *name != "full_attention" && *name != "conv") {
+            return wrong(format!("a layer of the type \"{other}\", not full_attention or conv"));
+        }
+        if types.len() != self.num_hidden_layers {
+            return wrong(format!("{} layer_types for {} layers", types.len(), self.num_hidden_layers));
         }
         Ok(())
     }
@@ -443,8 +440,8 @@ impl Lfm2 {
         let (width, eps) = (config.hidden_size, config.norm_eps);
         let at = source.at("model");
         let mut numbers = [0, 0];
-        let layers = config.attends()?.into_iter().enumerate().map(|(k, attends)| {
-            let at = at.at("layers").at(k);
+        let layers = (0..config.num_hidden_layers).map(|k| {
+            let (at, attends) = (at.at("layers").at(k), config.attends(k));
             let number = numbers[usize::from(attends)];
             numbers[usize::from(attends)] += 1;
             let attention = || Attention::new(&at.at("self_attn"), config);
@@ -535,8 +532,9 @@ impl Lfm2Config {
         };
         let (layers, heads) = (metadata.needed("block_count")?, metadata.needed("attention.head_count")?);
         let hidden_size = metadata.needed("embedding_length")?;
+        let counted = layers.min(file.len());
         // The number of heads is a list, with 0 for layers without attention: the weights say it too.
-        let keys = (0..layers).find_map(|k| table(&format!("blk.{k}.attn_k.weight")));
+        let keys = (0..counted).find_map(|k| table(&format!("blk.{k}.attn_k.weight")));
         let features = hidden_size / heads.max(1);
         let groups =
             keys.and_then(|shape| shape.first().copied()).map_or(heads, |rows| rows / features.max(1));
@@ -553,15 +551,15 @@ impl Lfm2Config {
             norm_eps: metadata.number("attention.layer_norm_rms_epsilon").unwrap_or(1e-5),
             rope_theta: metadata.number("rope.freq_base").unwrap_or(1e6),
             tie_word_embeddings: file.info("output.weight").is_none(),
-            conv_bias: (0..layers).any(|k| file.info(&format!("blk.{k}.shortconv.conv.bias")).is_some()),
+            conv_bias: (0..counted).any(|k| file.info(&format!("blk.{k}.shortconv.conv.bias")).is_some()),
             conv_L_cache: metadata.needed("shortconv.l_cache")?,
             block_auto_adjust_ff_dim: false,
-            full_attn_idxs: Some((0..layers).filter(attends).collect()),
+            full_attn_idxs: Some((0..counted).filter(attends).collect()),
             moe_intermediate_size: metadata.count("expert_feed_forward_length").unwrap_or(1),
             num_dense_layers: metadata.count("leading_dense_block_count").unwrap_or(0),
             num_experts: metadata.count("expert_count").unwrap_or(0),
             num_experts_per_tok: metadata.count("expert_used_count").unwrap_or(0),
-            use_expert_bias: (0..layers).any(|k| file.info(&format!("blk.{k}.exp_probs_b.bias")).is_some()),
+            use_expert_bias: (0..counted).any(|k| file.info(&format!("blk.{k}.exp_probs_b.bias")).is_some()),
             ..Default::default()
         })
     }

@@ -13,7 +13,8 @@
 //!
 //! | items | purpose |
 //! |---|---|
-//! | [`Llama`] | Llama 2 and 3, SmolLM 2 and 3, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, GLM 4, OLMo 2 and 3, Granite; with experts gpt-oss, Mixtral, Qwen-MoE, GLM 4.5, DeepSeek 2 and 3 |
+//! | [`Llama`] | Llama 2 and 3, SmolLM 2 and 3, Mistral, Qwen 2 to 3.5, Gemma 1 to 3, Phi-3, GLM 4, OLMo, Granite |
+//! | [`Llama`] | with experts: gpt-oss, Mixtral, Qwen 2 to 3.5, GLM 4.5, DeepSeek 2 and 3 |
 //! | [`Lfm2`] | LFM 2: short convolutions beside attention |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |

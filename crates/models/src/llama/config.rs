@@ -429,6 +429,17 @@ impl LlamaConfig {
             ("head_dim", self.head_features()),
         ];
         check_counts(OP, &sizes)?;
+        let of_experts = [
+            ("num_experts", self.num_experts),
+            ("num_local_experts", self.num_local_experts),
+            ("n_routed_experts", self.n_routed_experts),
+            ("n_shared_experts", self.n_shared_experts.filter(|&count| count > 0)),
+            ("moe_intermediate_size", self.moe_intermediate_size),
+            ("shared_expert_intermediate_size", self.shared_expert_intermediate_size),
+        ];
+        let given: Vec<(&str, usize)> =
+            of_experts.iter().filter_map(|(name, count)| Some((*name, (*count)?))).collect();
+        check_counts(OP, &given)?;
         let wrong = |message: String| Err(Error::invalid(OP, message));
         if !self.num_attention_heads.is_multiple_of(self.key_value_heads()) {
             let (heads, groups) = (self.num_attention_heads, self.key_value_heads());

@@ -125,7 +125,7 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
             Experts::DeepSeek3 => metadata.flag("expert_weights_norm").unwrap_or(false),
             Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::GptOss | Experts::DeepSeek2 => false,
         },
-        mlp_only_layers: (0..metadata.count("block_count").unwrap_or(0))
+        mlp_only_layers: (0..metadata.count("block_count").unwrap_or(0).min(file.len()))
             .filter(|k| file.info(&format!("blk.{k}.ffn_gate_inp.weight")).is_none())
             .collect(),
         first_k_dense_replace: metadata.count("leading_dense_block_count").unwrap_or(0),

@@ -147,15 +147,17 @@ impl Llama {
             "attn_k_b.weight",
             "attn_v_b.weight",
         ];
-        // Layers behind the others that predict later tokens.
-        let more = config.num_hidden_layers..config.num_hidden_layers + config.num_nextn_predict_layers;
-        let later: Vec<String> =
-            more.flat_map(|k| [format!("model.layers.{k}."), format!("blk.{k}.")]).collect();
+        // Layers behind the others predict later tokens.
+        let first = config.num_hidden_layers;
+        let later = first..first.saturating_add(config.num_nextn_predict_layers);
+        let is_later = |name: &str| {
+            let rest = name.strip_prefix("model.layers.").or(name.strip_prefix("blk."));
+            let number = rest.and_then(|rest| rest.split('.').next()?.parse().ok());
+            number.is_some_and(|number| later.contains(&number))
+        };
         source.finish_but(|name| {
             let of_others = OTHER_PARTS.iter().any(|start| name.starts_with(start));
-            unread.iter().any(|end| name.ends_with(end))
-                || later.iter().any(|start| name.starts_with(start))
-                || (at != "model" && of_others)
+            unread.iter().any(|end| name.ends_with(end)) || is_later(name) || (at != "model" && of_others)
         })?;
         let (ropes, windows) = (config.ropes()?, config.windows()?);
         let root = style.gemma.then(|| (config.hidden_size as f64).sqrt());
