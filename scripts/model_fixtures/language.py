@@ -114,6 +114,16 @@ BY_FORMULA = {
                                         "model.layers.1.self_attn.q_proj.weight"]),
     "qwen3_next": ("qwen3_next", DELTA | MOE | dict(shared_expert_intermediate_size=10, norm_topk_prob=True),
                    ["model.layers.0.linear_attn.in_proj_ba.weight", "model.layers.0.linear_attn.norm.weight", "model.layers.1.mlp.gate.weight"]),
+    "gemma4": ("gemma4_text", dict(num_hidden_layers=6, head_dim=8, global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True,
+                                   num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=6, vocab_size_per_layer_input=40,
+                                   layer_types=["sliding_attention", "full_attention"] * 3, final_logit_softcapping=3.0, tie_word_embeddings=True,
+                                   rope_parameters=dict(
+                                       sliding_attention=dict(rope_type="default", rope_theta=1e4),
+                                       full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=1e4))) | WINDOW,
+               ["model.layers.3.self_attn.k_proj.weight", "model.embed_tokens_per_layer.weight", "model.layers.5.mlp.gate_proj.weight"]),
+    "gemma4_dense": ("gemma4_text", dict(head_dim=8, global_head_dim=12, hidden_size_per_layer_input=0,
+                                         layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True) | WINDOW,
+                     ["model.layers.0.self_attn.v_proj.weight", "model.layers.1.self_attn.q_norm.weight", "model.embed_tokens.weight"]),
     "smollm3": ("smollm3", dict(no_rope_layer_interval=2, tie_word_embeddings=True), LLAMA_GRADS),
 }
 

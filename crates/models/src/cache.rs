@@ -22,6 +22,7 @@ pub(crate) use self::{positioned::RepeatedSteps, undo::Checkpoint};
 use crate::attention::{Masking, Scoring, attend_by, causal_mask};
 
 const OP: &str = "KvCache";
+const NO_ROWS: &str = "a layer has no rows yet";
 
 /// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
 /// token (`cargo run --release -p taper-cli -- chat`).
@@ -363,6 +364,25 @@ impl KvCache {
         }
     }
 
+    /// Attention of queries `[N, heads, L, E]` to the keys of a layer whose own attention of this step came
+    /// before: a layer without keys of its own.
+    ///
+    /// # Errors
+    /// As [`KvCache::attend_by`], and a layer that has not attended.
+    #[track_caller]
+    pub(crate) fn attend_again(&self, layer: usize, query: &Tensor, scoring: Scoring<'_>) -> Result<Tensor> {
+        let cache = self.windows.get(layer).zip(self.layers.get(layer));
+        let shared = cache.and_then(|(window, cache)| Some((cache, self.shared.get(window)?)));
+        match shared {
+            Some((cache, Shared::Whole(masking))) => {
+                let (key, value) = cache.long.as_ref().ok_or_else(|| Error::invalid(OP, NO_ROWS))?;
+                attend_by([query, key, value], scoring, masking)
+            }
+            Some((cache, Shared::Short { step, .. })) => cache.scored(query, &step.bias, scoring),
+            None => Err(Error::invalid(OP, "a step begins with KvCache::begin")),
+        }
+    }
+
     /// Reads the logits of a step, `[N, …]` in f32. The tables and states are computed with them, because
     /// they come from the same products.
     ///
@@ -534,7 +554,7 @@ impl LayerCache {
     #[track_caller]
     fn merge(&mut self, before: &Rows, rows: &Rows) -> Result<()> {
         let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (self.long.take(), self.tail.take()) else {
-            return Err(Error::invalid(OP, "a layer has no rows yet"));
+            return Err(Error::invalid(OP, NO_ROWS));
         };
         let all = |long: &Tensor, tail: &Tensor| {
             Tensor::concat(&[&long.narrow(2, 0, before.long)?, &tail.narrow(2, 0, before.tail)?], 2)
@@ -552,17 +572,24 @@ impl LayerCache {
         bias: &Tensor,
         scoring: Scoring<'_>,
     ) -> Result<Tensor> {
-        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, self.tail.take()) else {
-            return Err(Error::invalid(OP, "a layer has no rows yet"));
+        let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
+        self.tail = Some((step.written(key, &tail_k)?, step.written(value, &tail_v)?));
+        self.scored(query, bias, scoring)
+    }
+
+    /// Attention of few rows to both tables.
+    #[track_caller]
+    fn scored(&self, query: &Tensor, bias: &Tensor, scoring: Scoring<'_>) -> Result<Tensor> {
+        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, &self.tail) else {
+            return Err(Error::invalid(OP, NO_ROWS));
         };
-        let (tail_k, tail_v) = (step.written(key, &tail_k)?, step.written(value, &tail_v)?);
         let &[batch, heads, length, width] = query.dims() else {
             return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
         };
-        let groups = key.dims()[1];
+        let groups = tail_k.dims()[1];
         let (per_group, capacity) = (heads / groups, long_k.dims()[2]);
         let query = query.reshape([batch, groups, per_group * length, width])?;
-        let scores = [long_k, &tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
+        let scores = [long_k, tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
         let [of_long, of_tail] = scores;
         let scores = scoring.capped(&Tensor::concat(&[of_long?, of_tail?], -1)?);
         let columns = capacity + TAIL_ROWS;
@@ -577,9 +604,8 @@ impl LayerCache {
         };
         let weights = scoring.weights(&scores, groups)?;
         let of_long = weights.narrow(-1, 0, capacity)?.matmul(long_v)?;
-        let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(&tail_v)?.add(&of_long)?;
-        self.tail = Some((tail_k, tail_v));
-        let last = value.dims()[3];
+        let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(tail_v)?.add(&of_long)?;
+        let last = tail_v.dims()[3];
         out.reshape([batch, heads, length, last])
     }
 }

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`Llama`] | Llama 2 and 3, SmolLM 2 and 3, Mistral, Qwen 2 to 3.5, Gemma 1 to 3, Phi-3, GLM 4, OLMo, Granite |
 //! | [`Llama`] | with experts: gpt-oss, Mixtral, Qwen 2 to 3.5, GLM 4.5, DeepSeek 2 and 3 |
+//! | [`Gemma4`] | the decoder of Gemma 4 |
 //! | [`Lfm2`] | LFM 2: short convolutions beside attention |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
@@ -52,6 +53,7 @@ mod cache;
 mod chunks;
 mod config;
 pub mod diffusion;
+mod gemma4;
 pub mod generate;
 mod gguf;
 mod gpt2;
@@ -82,6 +84,7 @@ pub use bart::{Bart, BartConfig};
 pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
 pub use config::{Activation, read_config, read_labels};
+pub use gemma4::{Gemma4, Gemma4Config, Gemma4LayerConfig};
 pub use gpt_neox::{GptNeoX, GptNeoXConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;

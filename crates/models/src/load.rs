@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tensor_core::{Device, Result, file::file_error};
 use weights::GgufValue;
 
-use crate::{Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, read_config};
+use crate::{Gemma4, Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, read_config};
 
 /// The field of a configuration that says which model it is.
 #[derive(Deserialize)]
@@ -51,6 +51,7 @@ const LOADERS: &[(&[&str], Load)] = &[
         ],
         |path, device| Ok(Box::new(Llama::from_folder(path, device)?)),
     ),
+    (&["gemma4_text", "gemma4"], |path, device| Ok(Box::new(Gemma4::from_folder(path, device)?))),
     (&["lfm2", "lfm2_moe"], |path, device| Ok(Box::new(Lfm2::from_folder(path, device)?))),
     (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),
     (&["gpt_neox"], |path, device| Ok(Box::new(GptNeoX::from_folder(path, device)?))),

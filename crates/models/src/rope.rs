@@ -9,7 +9,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RopeScaling {
-    /// `default`, `linear`, `dynamic`, `yarn`, `longrope` or `llama3`.
+    /// `default`, `linear`, `dynamic`, `yarn`, `longrope`, `llama3` or `proportional`.
     pub rope_type: Option<String>,
     /// The former name of `rope_type`; many configurations have both.
     #[serde(rename = "type")]
@@ -63,6 +63,8 @@ enum Kind {
     Yarn,
     LongRope,
     Llama3,
+    /// The last pairs do not rotate; the frequencies of the others are those of all features (Gemma 4).
+    Proportional,
 }
 
 /// The names of the kinds in configurations.
@@ -74,6 +76,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("longrope", Kind::LongRope),
     ("su", Kind::LongRope),
     ("llama3", Kind::Llama3),
+    ("proportional", Kind::Proportional),
 ];
 
 /// Cosines and sines for some positions, `[L, E / 2]`, or `[N, 1, L, E / 2]` if each row has its own.
@@ -102,6 +105,7 @@ impl Rope {
             Some(part) if !(0.0..=1.0).contains(&part) => {
                 return wrong(format!("a part of {part} of the features is rotated: give one from 0 to 1"));
             }
+            Some(_) if *kind == Kind::Proportional => features,
             Some(part) => (features as f64 * part) as usize,
             None => features,
         };
@@ -110,7 +114,7 @@ impl Rope {
         }
         let base = scaling.rope_theta.unwrap_or(base);
         let needs: &[(&str, bool)] = match kind {
-            Kind::Default => &[],
+            Kind::Default | Kind::Proportional => &[],
             Kind::Linear | Kind::Dynamic | Kind::Yarn => &[("factor", scaling.factor.is_some())],
             Kind::LongRope => &[
                 ("short_factor", scaling.short_factor.is_some()),
@@ -143,13 +147,21 @@ impl Rope {
                 let longer = factor * length as f64 / *context as f64 - (factor - 1.0);
                 self.base * longer.powf(width / (width - 2.0))
             }
-            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Yarn | Kind::LongRope | Kind::Llama3 => {
-                self.base
-            }
+            Kind::Default
+            | Kind::Linear
+            | Kind::Dynamic
+            | Kind::Yarn
+            | Kind::LongRope
+            | Kind::Llama3
+            | Kind::Proportional => self.base,
         };
         let plain = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / width));
         match self.kind {
             Kind::Default | Kind::Dynamic => plain.collect(),
+            Kind::Proportional => {
+                let rotated = (scaling.partial_rotary_factor.unwrap_or(1.0) * width) as usize / 2;
+                plain.enumerate().map(|(i, rate)| if i < rotated { rate / factor } else { 0.0 }).collect()
+            }
             Kind::Linear => plain.map(|rate| rate / factor).collect(),
             Kind::Yarn => {
                 let (low, high) = self.yarn_bounds(original);
@@ -227,7 +239,7 @@ impl Rope {
         let factor = scaling.factor.unwrap_or(self.context as f64 / original as f64);
         let scale = |times: f64| yarn_factor(factor, times);
         match self.kind {
-            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Llama3 => 1.0,
+            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Llama3 | Kind::Proportional => 1.0,
             Kind::Yarn => match (scaling.mscale, scaling.mscale_all_dim) {
                 (Some(one), Some(all)) if one != 0.0 && all != 0.0 => scale(one) / scale(all),
                 _ => scale(1.0),

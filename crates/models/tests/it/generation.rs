@@ -46,13 +46,13 @@ fn most_likely(count: usize) -> GenerationConfig {
 fn a_cache_gives_the_tokens_of_whole_texts() {
     for device in devices() {
         // Windows of 4 and none, soft caps, biases, tied embeddings, positions that depend on the length.
-        // Sinks, latent attention, layers that do not rotate, experts.
-        let newer = ["gpt_oss", "glm4_moe", "deepseek_v2", "deepseek_v3", "olmo3", "smollm3"];
+        // Sinks, latent attention, layers that do not rotate, experts, keys of other layers.
+        let newer = ["gpt_oss", "glm4_moe", "deepseek_v2", "deepseek_v3", "olmo3", "smollm3", "gemma4"];
         for name in ["llama", "gemma2", "gemma3", "mistral"].iter().chain(&newer) {
-            let model = model(name, &device);
+            let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
             let count = if device.name() == "cpu" { 20 } else { 6 };
-            let found = ids(generate(&model, PROMPT, &most_likely(count)).unwrap());
-            assert_eq!(found, without_cache(&model, PROMPT, count), "{name} on {device}");
+            let found = ids(generate(&*model, PROMPT, &most_likely(count)).unwrap());
+            assert_eq!(found, without_cache(&*model, PROMPT, count), "{name} on {device}");
         }
     }
 }
@@ -63,7 +63,7 @@ fn a_cache_gives_the_tokens_of_whole_texts() {
 fn steps_are_repeated() {
     // A separate device, whose memory other tests do not use.
     let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
-    let dense = ["llama", "gemma2", "gemma3", "mistral", "glm4", "olmo3", "granite", "smollm3"];
+    let dense = ["llama", "gemma2", "gemma3", "mistral", "glm4", "olmo3", "granite", "smollm3", "gemma4"];
     for name in dense.iter().chain(&["gpt2", "gpt_neox", "mamba", "rwkv7", "lfm2", "qwen3_5"]) {
         let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
         // The positions of GPT-2 end at 64.
@@ -204,8 +204,8 @@ fn both_tables_of_a_cache_are_merged_when_one_is_full() {
 #[test]
 fn few_tokens_of_a_batch_go_into_the_short_table() {
     for device in devices() {
-        for name in ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3"] {
-            let model = model(name, &device);
+        for name in ["llama", "mistral", "gemma2", "gpt_oss", "deepseek_v3", "gemma4"] {
+            let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
             let text: Vec<i32> = (0..2 * 100).map(|k| 3 + (7 * k * k + k) % 37).collect();
             let whole = Tensor::from_vec(text.clone(), [2, 100], &device).unwrap();
             let second = Tensor::from_vec(text[102..].to_vec(), [1, 98], &device).unwrap();
@@ -232,14 +232,14 @@ fn few_tokens_of_a_batch_go_into_the_short_table() {
 #[test]
 fn rows_of_a_batch_do_not_see_their_padding() {
     for device in devices() {
-        for name in ["llama", "mistral", "gpt_oss", "deepseek_v2"] {
-            let model = model(name, &device);
+        for name in ["llama", "mistral", "gpt_oss", "deepseek_v2", "gemma4"] {
+            let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
             let prompts = [PROMPT.to_vec(), vec![9], vec![30, 31, 32, 33, 34, 35, 36]];
-            let found = generate_batch(&model, &prompts, &most_likely(6)).unwrap();
+            let found = generate_batch(&*model, &prompts, &most_likely(6)).unwrap();
             for (prompt, found) in prompts.iter().zip(found) {
                 assert_eq!(
                     found,
-                    ids(generate(&model, prompt, &most_likely(6)).unwrap()),
+                    ids(generate(&*model, prompt, &most_likely(6)).unwrap()),
                     "{name} on {device}"
                 );
             }

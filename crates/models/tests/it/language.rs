@@ -1,7 +1,7 @@
 //! Decoders: logits, the loss of the next token, gradients.
 
 use autograd::TensorGrad;
-use models::{Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, load_language_model};
+use models::{Gemma4, Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, load_language_model};
 use nn::{Module, StateDict, cross_entropy, save_safetensors};
 use optim::{Optimizer, Sgd, SgdConfig};
 use tensor_core::{Device, Result, Tensor};
@@ -40,6 +40,7 @@ decoders! {
         gpt_oss gpt_oss_mxfp4 glm4 glm4_moe deepseek_v2 deepseek_v3
         olmo2 olmo3 granite smollm3 qwen3_5 qwen3_next;
     Lfm2: lfm2 lfm2_moe;
+    Gemma4: gemma4 gemma4_dense;
     Gpt2: gpt2;
     GptNeoX: gpt_neox gpt_neox_sequential;
     Mamba: mamba mamba_biases;
