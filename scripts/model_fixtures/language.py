@@ -112,6 +112,8 @@ BY_FORMULA = {
                  ["model.layers.0.conv.conv.bias", "model.layers.1.feed_forward.gate.weight", "model.embed_tokens.weight"]),
     "qwen3_5": ("qwen3_5_text", DELTA, ["model.layers.0.linear_attn.conv1d.weight", "model.layers.0.linear_attn.A_log",
                                         "model.layers.1.self_attn.q_proj.weight"]),
+    "qwen3_5_moe": ("qwen3_5_moe_text", DELTA | MOE | dict(shared_expert_intermediate_size=10),
+                    ["model.layers.0.linear_attn.in_proj_a.weight", "model.layers.0.linear_attn.dt_bias", "model.layers.1.mlp.gate.weight"]),
     "qwen3_next": ("qwen3_next", DELTA | MOE | dict(shared_expert_intermediate_size=10, norm_topk_prob=True),
                    ["model.layers.0.linear_attn.in_proj_ba.weight", "model.layers.0.linear_attn.norm.weight", "model.layers.1.mlp.gate.weight"]),
     "gemma4": ("gemma4_text", dict(num_hidden_layers=6, head_dim=8, global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True,

@@ -327,8 +327,8 @@ impl KvCache {
         self.attend_by(layer, parts, Scoring { scale, softcap, sinks: None }, None)
     }
 
-    /// As [`KvCache::attend`] with any [`Scoring`], and with `bias` `[1, heads, L, keys]` added to the scores,
-    /// for keys at [`KvCache::key_positions`] and as many groups as heads.
+    /// As [`KvCache::attend`] with any [`Scoring`], and with `bias` `[1, heads, L, keys]` added to the
+    /// scores, for keys at [`KvCache::key_positions`] and as many groups as heads.
     #[track_caller]
     pub(crate) fn attend_by(
         &mut self,

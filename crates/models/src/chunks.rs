@@ -6,8 +6,8 @@ use tensor_core::{Error, Result, Tensor, eval_all, is_grad_enabled, is_tracing};
 
 const OP: &str = "a recurrence in chunks";
 
-/// The matrices `[N, heads, chunks + 1, E, V]` before each chunk and after the last one, from those before the
-/// first one `[N, heads, E, V]`, or zeros: T[c + 1] = over[c] · T[c] + added[c], for `over` `[N, heads,
+/// The matrices `[N, heads, chunks + 1, E, V]` before each chunk and after the last one, from those before
+/// the first one `[N, heads, E, V]`, or zeros: T[c + 1] = over[c] · T[c] + added[c], for `over` `[N, heads,
 /// chunks, E, E]` and `added` `[N, heads, chunks, E, V]`.
 #[track_caller]
 pub(crate) fn carried(over: &Tensor, added: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {

@@ -14,6 +14,8 @@ pub(crate) enum Change {
     OneMore,
     /// The converter removed this axis of size 1.
     Squeezed(usize),
+    /// The logarithm of the file's numbers, whose signs the converter changed.
+    Decay,
     /// The file may have the parts for keys, with transposed matrices, and for values as two tensors of
     /// matrices for each head.
     OfHeads,
@@ -65,6 +67,13 @@ const INNER: &[(&str, &str)] = &[
     ("input_layernorm", "attn_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
     ("operator_norm", "attn_norm"),
     ("ffn_norm", "ffn_norm"),
     ("self_attn.out_proj", "attn_output"),
@@ -87,6 +96,8 @@ const INNER: &[(&str, &str)] = &[
 /// Parameters whose last name differs: the module and the name in a layer, and the name in the file.
 const LEAVES: &[(&str, &str, &str)] = &[
     ("self_attn", "sinks", "attn_sinks.weight"),
+    ("linear_attn", "dt_bias", "ssm_dt.bias"),
+    ("linear_attn", "A_log", "ssm_a"),
     ("mlp.gate", "e_score_correction_bias", "exp_probs_b.bias"),
     ("feed_forward", "expert_bias", "exp_probs_b.bias"),
 ];
@@ -114,7 +125,8 @@ impl GgufNames {
         let (layer, part) = module.strip_prefix("model.layers.")?.split_once('.')?;
         if let Some((.., renamed)) = LEAVES.iter().find(|(module, name, _)| (*module, *name) == (part, leaf))
         {
-            return Some((format!("blk.{layer}.{renamed}"), Change::None));
+            let change = if leaf == "A_log" { Change::Decay } else { Change::None };
+            return Some((format!("blk.{layer}.{renamed}"), change));
         }
         let renamed = match (part, self.own_norm) {
             ("post_attention_layernorm", true) => "post_attention_norm",
@@ -126,7 +138,8 @@ impl GgufNames {
             ("self_attn.k_proj", Some((_, heads))) => Change::Interleaved(heads),
             ("self_attn.kv_b_proj", _) => Change::OfHeads,
             ("mlp.shared_expert_gate", _) => Change::Squeezed(0),
-            ("conv.conv", _) if leaf == "weight" => Change::Squeezed(1),
+            ("conv.conv" | "linear_attn.conv1d", _) if leaf == "weight" => Change::Squeezed(1),
+            ("linear_attn.norm", _) => Change::None,
             _ if part.ends_with("norm") => norm,
             _ => Change::None,
         };
@@ -141,6 +154,7 @@ impl GgufNames {
         };
         match change {
             Change::None => file.tensor(&stored, device),
+            Change::Decay => Ok(file.tensor(&stored, device)?.neg().log()),
             Change::OneMore => Ok(file.tensor(&stored, device)?.sub_scalar(1.0)),
             Change::Squeezed(axis) => {
                 let tensor = file.tensor(&stored, device)?;

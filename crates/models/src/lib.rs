@@ -13,7 +13,7 @@
 //!
 //! | items | purpose |
 //! |---|---|
-//! | [`Llama`] | Llama 2 and 3, SmolLM 2 and 3, Mistral, Qwen 2 to 3.5, Gemma 1 to 3, Phi-3, GLM 4, OLMo, Granite |
+//! | [`Llama`] | Llama 2, 3, SmolLM, Mistral, Qwen 2 to 3.5, Gemma 1 to 3, Phi-3, GLM 4, OLMo, Granite |
 //! | [`Llama`] | with experts: gpt-oss, Mixtral, Qwen 2 to 3.5, GLM 4.5, DeepSeek 2 and 3 |
 //! | [`Gemma4`] | the decoder of Gemma 4 |
 //! | [`Lfm2`] | LFM 2: short convolutions beside attention |

@@ -220,8 +220,8 @@ impl Rope {
         (low, if low == high { high + 0.001 } else { high })
     }
 
-    /// The factor of scores in DeepSeek's models, whose frequencies are scaled: (0.1 m ln(factor) + 1)² for an
-    /// `mscale_all_dim` of m.
+    /// The factor of scores in DeepSeek's models, whose frequencies are scaled: (0.1 m ln(factor) + 1)² for
+    /// an `mscale_all_dim` of m.
     pub(crate) fn latent_factor(&self) -> f64 {
         match (self.kind, self.scaling.mscale_all_dim, self.scaling.factor) {
             (Kind::Default, ..) | (_, None | Some(0.0), _) | (_, _, None) => 1.0,

@@ -32,7 +32,7 @@ pub struct Gemma4Config {
     pub global_head_dim: usize,
     /// The heads of keys and values in the other layers, if `attention_k_eq_v`.
     pub num_global_key_value_heads: Option<usize>,
-    /// What differs in single layers, by their numbers; it precedes the two fields above.
+    /// The sizes of single layers, by their numbers; the two fields above are then not read.
     pub per_layer_config: Option<BTreeMap<String, Gemma4LayerConfig>>,
     /// Added to the mean square in norms.
     pub rms_norm_eps: f64,
@@ -68,7 +68,7 @@ pub struct Gemma4Config {
     pub enable_moe_block: bool,
 }
 
-/// What differs in a layer.
+/// The sizes of a layer that differ from the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gemma4LayerConfig {

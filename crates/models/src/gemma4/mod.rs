@@ -205,7 +205,7 @@ pub struct Gemma4 {
     lm_head: Option<Linear>,
     #[module(skip)]
     config: Gemma4Config,
-    /// Those of layers without a window, and with one.
+    /// The positions of layers without a window, and with one.
     #[module(skip)]
     ropes: [Option<Rope>; 2],
 }

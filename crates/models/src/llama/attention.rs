@@ -6,7 +6,6 @@ use tensor_core::{Error, Result, Tensor};
 use super::{
     OP,
     config::LlamaConfig,
-    latent::LatentAttention,
     style::{QkNorm, Style},
 };
 use crate::{
@@ -42,46 +41,6 @@ impl Norm {
         let more = self.plus_one.then(|| self.weight.add_scalar(1.0));
         let weight: &Tensor = more.as_ref().unwrap_or(&self.weight);
         nn::functional::rms_norm(x, [features], Some(weight), Some(self.eps))
-    }
-}
-
-/// The attention of a layer.
-pub(super) enum SelfAttention {
-    Heads(HeadAttention),
-    Latent(LatentAttention),
-}
-
-impl SelfAttention {
-    #[track_caller]
-    pub(super) fn new(source: &WeightSource, layer: usize, config: &LlamaConfig) -> Result<SelfAttention> {
-        Ok(match config.style()?.latent {
-            true => SelfAttention::Latent(LatentAttention::new(source, config)?),
-            false => SelfAttention::Heads(HeadAttention::new(source, layer, config)?),
-        })
-    }
-
-    /// The output for `x` `[N, L, features]`.
-    #[track_caller]
-    pub(super) fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
-        match self {
-            SelfAttention::Heads(attention) => attention.forward(x, rope, keys),
-            SelfAttention::Latent(attention) => attention.forward(x, rope, keys),
-        }
-    }
-}
-
-impl Module for SelfAttention {
-    fn visit(&self, visitor: &mut nn::Visitor) {
-        match self {
-            SelfAttention::Heads(attention) => attention.visit(visitor),
-            SelfAttention::Latent(attention) => attention.visit(visitor),
-        }
-    }
-    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
-        match self {
-            SelfAttention::Heads(attention) => attention.visit_mut(visitor),
-            SelfAttention::Latent(attention) => attention.visit_mut(visitor),
-        }
     }
 }
 
@@ -128,7 +87,7 @@ pub(super) struct HeadAttention {
 
 impl HeadAttention {
     #[track_caller]
-    fn new(source: &WeightSource, layer: usize, config: &LlamaConfig) -> Result<HeadAttention> {
+    pub(super) fn new(source: &WeightSource, layer: usize, config: &LlamaConfig) -> Result<HeadAttention> {
         let style = config.style()?;
         let (heads, groups, features) =
             (config.num_attention_heads, config.key_value_heads(), config.head_features());
@@ -172,7 +131,7 @@ impl HeadAttention {
     }
 
     #[track_caller]
-    fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
         let (heads, groups) = (self.heads, self.groups);
         let [mut query, mut key, value] = match (&self.q_proj, &self.k_proj, &self.v_proj, &self.qkv_proj) {
             (Some(q), Some(k), Some(v), _) => [q.forward(x)?, k.forward(x)?, v.forward(x)?],

@@ -145,6 +145,9 @@ pub struct LlamaConfig {
     pub linear_value_head_dim: usize,
     /// The steps that their convolution sees.
     pub linear_conv_kernel_dim: usize,
+    /// Whether the heads of values that share a key are as far apart as there are keys, as in GGUF files;
+    /// otherwise they are neighbours.
+    pub linear_heads_apart: bool,
     /// The period of layers with attention among them, where `layer_types` is not there.
     pub full_attention_interval: usize,
     /// The factor of embeddings (Granite).
@@ -238,6 +241,7 @@ impl Default for LlamaConfig {
             linear_key_head_dim: 128,
             linear_value_head_dim: 128,
             linear_conv_kernel_dim: 4,
+            linear_heads_apart: false,
             full_attention_interval: 4,
             embedding_multiplier: None,
             residual_multiplier: None,
@@ -357,7 +361,7 @@ impl LlamaConfig {
         let step = self.decoder_sparse_step.max(1);
         let is_sparse = match kind {
             Experts::None => false,
-            Experts::Mixtral | Experts::GptOss => true,
+            Experts::Mixtral | Experts::Qwen3_5 | Experts::GptOss => true,
             Experts::Qwen2 | Experts::Qwen3 => {
                 (layer + 1).is_multiple_of(step) && !self.mlp_only_layers.contains(&layer)
             }
@@ -380,7 +384,7 @@ impl LlamaConfig {
             correction: match kind {
                 Experts::DeepSeek3 => Correction::OfRouter,
                 Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::Qwen3 => Correction::None,
-                Experts::GptOss | Experts::DeepSeek2 => Correction::None,
+                Experts::Qwen3_5 | Experts::GptOss | Experts::DeepSeek2 => Correction::None,
             },
             groups: match kind {
                 Experts::DeepSeek2 if self.topk_method.as_deref() == Some("group_limited_greedy") => {
@@ -388,10 +392,10 @@ impl LlamaConfig {
                 }
                 Experts::DeepSeek3 => groups(2),
                 Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::Qwen3 => None,
-                Experts::GptOss | Experts::DeepSeek2 => None,
+                Experts::Qwen3_5 | Experts::GptOss | Experts::DeepSeek2 => None,
             },
             normalized: match kind {
-                Experts::Mixtral | Experts::GptOss => true,
+                Experts::Mixtral | Experts::Qwen3_5 | Experts::GptOss => true,
                 Experts::None | Experts::DeepSeek2 => false,
                 Experts::Qwen2 | Experts::Qwen3 | Experts::DeepSeek3 => self.norm_topk_prob,
             },
@@ -405,7 +409,9 @@ impl LlamaConfig {
             bias: is_gpt_oss,
             router,
             shared: match kind {
-                Experts::Qwen2 => self.shared_expert_intermediate_size.map(SharedExpert::Gated),
+                Experts::Qwen2 | Experts::Qwen3_5 => {
+                    self.shared_expert_intermediate_size.map(SharedExpert::Gated)
+                }
                 Experts::DeepSeek2 | Experts::DeepSeek3 => shared_plain().map(SharedExpert::Plain),
                 Experts::None | Experts::Mixtral | Experts::Qwen3 | Experts::GptOss => None,
             },
@@ -488,7 +494,8 @@ impl LlamaConfig {
                 &[("topk_method", &["greedy", "group_limited_greedy"]), ("scoring_func", &["softmax"])]
             }
             Experts::DeepSeek3 => &[("topk_method", &["noaux_tc"]), ("scoring_func", &["sigmoid"])],
-            Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::Qwen3 | Experts::GptOss => &[],
+            Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::Qwen3 => &[],
+            Experts::Qwen3_5 | Experts::GptOss => &[],
         };
         for (name, known) in choices {
             let value = if *name == "topk_method" { &self.topk_method } else { &self.scoring_func };

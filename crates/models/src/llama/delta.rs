@@ -43,6 +43,8 @@ pub(super) struct DeltaAttention {
     out_proj: Linear,
     key_heads: usize,
     value_heads: usize,
+    /// Heads of values that share a key are not neighbours.
+    heads_apart: bool,
     key_size: usize,
     value_size: usize,
 }
@@ -75,13 +77,14 @@ impl DeltaAttention {
             out_proj: source.linear("out_proj", values, width, false)?,
             key_heads,
             value_heads,
+            heads_apart: config.linear_heads_apart,
             key_size,
             value_size,
         })
     }
 
-    /// The features for the convolution `[N, L, queries + keys + values]`, the gates z `[N, L, values]`, and b
-    /// and a `[N, L, heads of values]`.
+    /// The features for the convolution `[N, L, queries + keys + values]`, the gates z `[N, L, values]`,
+    /// and b and a `[N, L, heads of values]`.
     #[track_caller]
     fn project(&self, x: &Tensor) -> Result<[Tensor; 4]> {
         if let (Some(qkv), Some(z), Some(b), Some(a)) =
@@ -131,9 +134,11 @@ impl DeltaAttention {
         // [N, heads, L, size] with the length 1, each for all heads of values that share it.
         let normed = |from: usize| {
             let x = mixed.narrow(-1, from, all_keys)?;
-            let x = x.reshape([batch, length, self.key_heads, 1, self.key_size])?;
+            let x = x.reshape([batch, length, self.key_heads, self.key_size])?;
             let root = x.square().sum_axis(-1, true)?.add_scalar(LENGTH_EPS).rsqrt();
-            let x = x.mul(&root)?.expand([batch, length, self.key_heads, per_key, self.key_size])?;
+            let (axis, count) = if self.heads_apart { (2, self.key_heads) } else { (3, per_key) };
+            let outer = heads / count;
+            let x = x.mul(&root)?.unsqueeze(axis)?.expand([batch, length, outer, count, self.key_size])?;
             x.reshape([batch, length, heads, self.key_size])?.transpose(1, 2)
         };
         let value = mixed.narrow(-1, 2 * all_keys, heads * self.value_size)?;

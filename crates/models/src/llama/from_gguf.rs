@@ -79,6 +79,13 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
         truncate: is_gpt_oss.then_some(false),
         ..Default::default()
     };
+    let layers = metadata.needed("block_count")?.saturating_sub(later);
+    let kinds = (0..layers.min(file.len())).map(|k| match file.info(&format!("blk.{k}.ssm_a")) {
+        Some(_) => "linear_attention".to_string(),
+        None => "full_attention".to_string(),
+    });
+    let delta_keys = metadata.count("ssm.group_count").unwrap_or(0);
+    let delta_values = metadata.count("ssm.time_step_rank").unwrap_or(0);
     let config = LlamaConfig {
         model_type: style.model_type.into(),
         vocab_size: match file.info("token_embd.weight").map(|info| info.shape().dims()) {
@@ -90,7 +97,7 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
             (None, Some(inner)) => inner,
             _ => metadata.needed("feed_forward_length")?,
         },
-        num_hidden_layers: metadata.needed("block_count")?.saturating_sub(later),
+        num_hidden_layers: layers,
         num_nextn_predict_layers: later,
         num_attention_heads: heads,
         num_key_value_heads: Some(groups),
@@ -112,7 +119,7 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
         shared_expert_intermediate_size: metadata
             .count("expert_shared_feed_forward_length")
             .or(inner)
-            .filter(|_| style.experts == Experts::Qwen2),
+            .filter(|_| matches!(style.experts, Experts::Qwen2 | Experts::Qwen3_5)),
         n_shared_experts: metadata.count("expert_shared_count"),
         n_group: groups_of_experts,
         topk_group: metadata.count("expert_group_used_count"),
@@ -121,14 +128,21 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
         .then(|| "group_limited_greedy".into()),
         routed_scaling_factor: metadata.number("expert_weights_scale").unwrap_or(1.0),
         norm_topk_prob: match style.experts {
-            Experts::Qwen3 => true,
+            Experts::Qwen3 | Experts::Qwen3_5 => true,
             Experts::DeepSeek3 => metadata.flag("expert_weights_norm").unwrap_or(false),
             Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::GptOss | Experts::DeepSeek2 => false,
         },
-        mlp_only_layers: (0..metadata.count("block_count").unwrap_or(0).min(file.len()))
+        mlp_only_layers: (0..layers.min(file.len()))
             .filter(|k| file.info(&format!("blk.{k}.ffn_gate_inp.weight")).is_none())
             .collect(),
         first_k_dense_replace: metadata.count("leading_dense_block_count").unwrap_or(0),
+        layer_types: style.delta.then(|| kinds.collect()),
+        linear_num_key_heads: delta_keys,
+        linear_num_value_heads: delta_values,
+        linear_key_head_dim: metadata.count("ssm.state_size").unwrap_or(0),
+        linear_value_head_dim: metadata.count("ssm.inner_size").unwrap_or(0) / delta_values.max(1),
+        linear_conv_kernel_dim: metadata.count("ssm.conv_kernel").unwrap_or(0),
+        linear_heads_apart: style.delta,
         use_qk_norm: file.info("blk.0.attn_q_norm.weight").is_some(),
         q_lora_rank: metadata.count("attention.q_lora_rank"),
         kv_lora_rank: metadata.count("attention.kv_lora_rank").unwrap_or(0),
@@ -144,7 +158,7 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
     let names = GgufNames {
         own_norm: match style.norms {
             Norms::Sandwich | Norms::Behind => true,
-            Norms::Before => matches!(style.gguf, "gpt-oss" | "glm4moe"),
+            Norms::Before => style.delta || matches!(style.gguf, "gpt-oss" | "glm4moe"),
             Norms::GlmSandwich => false,
         },
         one_more: style.plus_one,

@@ -5,12 +5,53 @@ use tensor_core::{Error, Result, Tensor};
 
 use super::{
     OP,
-    attention::{Keys, Norm, SelfAttention},
+    attention::{HeadAttention, Keys, Norm},
     config::LlamaConfig,
     delta::DeltaAttention,
+    latent::LatentAttention,
     style::{Experts, Norms, Style},
 };
 use crate::{Activation, RopeTables, WeightSource, mixture::Mixture};
+
+/// The attention of a layer.
+enum SelfAttention {
+    Heads(HeadAttention),
+    Latent(LatentAttention),
+}
+
+impl SelfAttention {
+    #[track_caller]
+    fn new(source: &WeightSource, layer: usize, config: &LlamaConfig) -> Result<SelfAttention> {
+        Ok(match config.style()?.latent {
+            true => SelfAttention::Latent(LatentAttention::new(source, config)?),
+            false => SelfAttention::Heads(HeadAttention::new(source, layer, config)?),
+        })
+    }
+
+    /// The output for `x` `[N, L, features]`.
+    #[track_caller]
+    fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
+        match self {
+            SelfAttention::Heads(attention) => attention.forward(x, rope, keys),
+            SelfAttention::Latent(attention) => attention.forward(x, rope, keys),
+        }
+    }
+}
+
+impl Module for SelfAttention {
+    fn visit(&self, visitor: &mut nn::Visitor) {
+        match self {
+            SelfAttention::Heads(attention) => attention.visit(visitor),
+            SelfAttention::Latent(attention) => attention.visit(visitor),
+        }
+    }
+    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
+        match self {
+            SelfAttention::Heads(attention) => attention.visit_mut(visitor),
+            SelfAttention::Latent(attention) => attention.visit_mut(visitor),
+        }
+    }
+}
 
 /// The gated feed forward layer: down(activation(gate(x)) · up(x)). Gate and up are two projections, or one.
 #[derive(Module)]

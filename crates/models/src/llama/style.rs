@@ -47,11 +47,11 @@ pub(super) struct Style {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum QkNorm {
     None,
-    /// Those of each head.
+    /// The ones of each head.
     Heads,
-    /// Those of each head, if `use_qk_norm`.
+    /// The ones of each head, if `use_qk_norm`.
     HeadsIfAsked,
-    /// Those of all heads together.
+    /// The ones of all heads together.
     Whole,
 }
 
@@ -75,6 +75,7 @@ pub(super) enum Experts {
     Mixtral,
     Qwen2,
     Qwen3,
+    Qwen3_5,
     GptOss,
     DeepSeek2,
     /// Also those of GLM 4.5.
@@ -127,7 +128,7 @@ const QWEN3_5: Style = Style {
     ..PLAIN
 };
 
-/// The rows. Of rows with the same architecture in GGUF files, the first one has no experts.
+/// The rows. Several may have the same architecture in GGUF files; the first of them is the usual one.
 pub(super) const STYLES: &[Style] = &[
     Style { interleaved: true, ..PLAIN },
     Style { model_type: "mistral", windows: Windows::All, gguf: "mistral", ..PLAIN },
@@ -213,8 +214,8 @@ pub(super) const STYLES: &[Style] = &[
         gguf: "qwen3moe",
         ..PLAIN
     },
-    Style { model_type: "qwen3_5_text", ..QWEN3_5 },
-    Style { model_type: "qwen3_5_moe_text", experts: Experts::Qwen2, ..QWEN3_5 },
+    Style { model_type: "qwen3_5_text", gguf: "qwen35", ..QWEN3_5 },
+    Style { model_type: "qwen3_5_moe_text", experts: Experts::Qwen3_5, gguf: "qwen35moe", ..QWEN3_5 },
     Style { model_type: "qwen3_next", experts: Experts::Qwen2, joint_delta: true, ..QWEN3_5 },
     Style {
         model_type: "gpt_oss",

@@ -35,9 +35,9 @@ pub(crate) struct MixtureConfig {
 /// An expert that all tokens go to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SharedExpert {
-    /// Of these inner features, multiplied by the sigmoid of a gate (Qwen 2).
+    /// One of these inner features, multiplied by the sigmoid of a gate (Qwen 2).
     Gated(usize),
-    /// Of these inner features (DeepSeek, GLM).
+    /// One of these inner features (DeepSeek, GLM).
     Plain(usize),
 }
 

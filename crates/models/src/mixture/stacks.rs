@@ -4,7 +4,7 @@
 use nn::Linear;
 use tensor_core::{Error, GgmlType, Result, Tensor};
 
-use super::{Expert, MixtureConfig, OP};
+use super::{Expert, GateFunction, MixtureConfig, OP};
 use crate::{
     WeightSource,
     gguf::{parts_of, rows_of},
@@ -20,8 +20,11 @@ pub(super) struct Stacks<'a> {
 enum Kind {
     /// Gate, up and down `[experts, outputs, inputs]` with biases `[experts, outputs]`: GGUF files.
     Separate,
+    /// Gate and up as the first and the second half of `[experts, 2 · inner, width]`, and down `[experts, width,
+    /// inner]`: Qwen 3.5.
+    Halves,
     /// gpt-oss: gate and up are the columns 0, 2, 4, … and 1, 3, 5, … of `[experts, width, 2 · inner]`, and
-    /// down is `[experts, inner, width]`; a bias has no name of its own but `_bias` behind that of its weight.
+    /// down is `[experts, inner, width]`. A bias has the name of its weight with `_bias` behind it.
     Alternating,
     /// The same in MXFP4, with outputs before inputs: bytes `[experts, outputs, inputs / 32, 16]` and scales
     /// `[experts, outputs, inputs / 32]`.
@@ -35,9 +38,13 @@ impl<'a> Stacks<'a> {
     /// The stacks below the source's name; none if it has a tensor for each expert.
     #[track_caller]
     pub(super) fn find(source: &'a WeightSource, config: &MixtureConfig) -> Result<Option<Stacks<'a>>> {
+        let joint = match config.gate {
+            GateFunction::Clamped { .. } => Kind::Alternating,
+            GateFunction::Activation(_) => Kind::Halves,
+        };
         let kinds = [
             (format!("{}.weight", config.names[0]), Kind::Separate),
-            ("gate_up_proj".into(), Kind::Alternating),
+            ("gate_up_proj".into(), joint),
             ("gate_up_proj_blocks".into(), Kind::AlternatingBlocks),
         ];
         if source.has(&format!("0.{}.weight", config.names[0])) {
@@ -56,6 +63,16 @@ impl<'a> Stacks<'a> {
                 self.separate(config.names[1], [config.experts, inner, width], config.bias)?,
                 self.separate(config.names[2], [config.experts, width, inner], config.bias)?,
             ],
+            Kind::Halves => {
+                let both =
+                    parts_of(&self.source.stored("gate_up_proj", &[config.experts, 2 * inner, width])?)?;
+                let down = parts_of(&self.source.stored("down_proj", &[config.experts, width, inner])?)?;
+                let half = |from: usize| -> Result<Parts> {
+                    let rows: Vec<usize> = (from..from + inner).collect();
+                    both.iter().map(|weight| Ok((rows_of(weight, &rows)?, None))).collect()
+                };
+                [half(0)?, half(inner)?, down.into_iter().map(|weight| (weight, None)).collect()]
+            }
             Kind::Alternating | Kind::AlternatingBlocks => {
                 let both = self.joint("gate_up_proj", [config.experts, 2 * inner, width])?;
                 let down = self.joint("down_proj", [config.experts, width, inner])?;
@@ -103,7 +120,7 @@ impl<'a> Stacks<'a> {
     fn joint(&self, name: &str, [experts, outputs, inputs]: [usize; 3]) -> Result<Parts> {
         let weights = match self.kind {
             Kind::AlternatingBlocks => self.blocks(name, [experts, outputs, inputs])?,
-            Kind::Separate | Kind::Alternating => {
+            Kind::Separate | Kind::Halves | Kind::Alternating => {
                 let all = self.source.stored(name, &[experts, inputs, outputs])?;
                 all.unbind(0)?.iter().map(|weight| weight.t()?.contiguous()).collect::<Result<_>>()?
             }

@@ -37,6 +37,10 @@ const COUNTS: &[(&str, &str)] = &[
     ("/kv_lora_rank", "attention.kv_lora_rank"),
     ("/qk_rope_head_dim", "rope.dimension_count"),
     ("/conv_L_cache", "shortconv.l_cache"),
+    ("/linear_conv_kernel_dim", "ssm.conv_kernel"),
+    ("/linear_key_head_dim", "ssm.state_size"),
+    ("/linear_num_key_heads", "ssm.group_count"),
+    ("/linear_num_value_heads", "ssm.time_step_rank"),
     ("/num_dense_layers", "leading_dense_block_count"),
     ("/v_head_dim", "attention.value_length_mla"),
     ("/rope_parameters/original_max_position_embeddings", "rope.scaling.original_context_length"),
@@ -82,6 +86,15 @@ const MORE_NAMES: &[(&str, &str)] = &[
     (".self_attn.kv_a_layernorm.", ".attn_kv_a_norm."),
     (".self_attn.kv_b_proj.", ".attn_kv_b."),
     ("model.embedding_norm.", "token_embd_norm."),
+    (".linear_attn.in_proj_qkv.", ".attn_qkv."),
+    (".linear_attn.in_proj_z.", ".attn_gate."),
+    (".linear_attn.in_proj_a.", ".ssm_alpha."),
+    (".linear_attn.in_proj_b.", ".ssm_beta."),
+    (".linear_attn.conv1d.", ".ssm_conv1d."),
+    (".linear_attn.norm.", ".ssm_norm."),
+    (".linear_attn.out_proj.", ".ssm_out."),
+    (".linear_attn.dt_bias", ".ssm_dt.bias"),
+    (".linear_attn.A_log", ".ssm_a"),
     (".operator_norm.", ".attn_norm."),
     (".self_attn.out_proj.", ".attn_output."),
     (".self_attn.q_layernorm.", ".attn_q_norm."),
@@ -143,6 +156,34 @@ fn stacked(state: StateDict) -> StateDict {
     all
 }
 
+/// A tensor of a layer with the gated delta rule, whose heads of values the converter orders by their number
+/// among those of a key first.
+fn heads_apart(name: &str, tensor: &Tensor, config: &Value) -> Tensor {
+    let count = |field: &str| config[field].as_u64().unwrap() as usize;
+    let (keys, values) = (count("linear_num_key_heads"), count("linear_num_value_heads"));
+    let (before, size, axis) = match name.rsplit_once("linear_attn.").unwrap().1 {
+        "in_proj_qkv.weight" | "conv1d.weight" => {
+            (2 * keys * count("linear_key_head_dim"), count("linear_value_head_dim"), 0)
+        }
+        "in_proj_z.weight" => (0, count("linear_value_head_dim"), 0),
+        "out_proj.weight" => (0, count("linear_value_head_dim"), 1),
+        "norm.weight" => return tensor.clone(),
+        _ => (0, 1, 0),
+    };
+    let per_key = values / keys;
+    let head = |at: usize| at % keys * per_key + at / keys;
+    let rows = (0..values * size).map(|row| before + head(row / size) * size + row % size);
+    let order: Vec<i32> = (0..before).chain(rows).map(|row| row as i32).collect();
+    let length = order.len();
+    let order = Tensor::from_vec(order, [length], &tensor.device()).unwrap();
+    let tensor = tensor.index_select(axis, &order).unwrap();
+    match name {
+        _ if name.ends_with("A_log") => tensor.exp().neg(),
+        _ if name.ends_with("conv1d.weight") => tensor.squeeze(1).unwrap(),
+        _ => tensor,
+    }
+}
+
 /// A fixture's model as a GGUF file.
 fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -> tempfile::TempDir {
     let key = |name: &str| format!("{architecture}.{name}");
@@ -178,7 +219,13 @@ fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -
         writer =
             writer.metadata(&key("expert_gating_func"), 2u32).metadata(&key("expert_weights_norm"), true);
     }
-    let own_norm = ["gpt-oss", "glm4moe", "olmo2"].contains(&architecture);
+    let has_delta = architecture.starts_with("qwen35");
+    if has_delta {
+        let sizes =
+            ["linear_value_head_dim", "linear_num_value_heads"].map(|name| config[name].as_u64().unwrap());
+        writer = writer.metadata(&key("ssm.inner_size"), (sizes[0] * sizes[1]) as u32);
+    }
+    let own_norm = has_delta || ["gpt-oss", "glm4moe", "olmo2"].contains(&architecture);
     let after = if own_norm { ".post_attention_norm." } else { ".ffn_norm." };
     let state = weights::open(fixture.folder()).unwrap().state_dict(&backend_cpu::cpu()).unwrap();
     for (name, tensor) in stacked(state) {
@@ -189,6 +236,8 @@ fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -
         let rotates = name.contains("q_proj") || name.contains("k_proj");
         let tensor = match architecture {
             "llama" | "granite" | "smollm3" if rotates => interleaved(&tensor),
+            _ if name.contains(".linear_attn.") => heads_apart(&name, &tensor, config),
+            _ if has_delta && name.ends_with("norm.weight") => tensor.add_scalar(1.0),
             _ if name.ends_with(".conv.conv.weight") => tensor.squeeze(1).unwrap(),
             _ if name.contains("shared_expert_gate") => tensor.squeeze(0).unwrap(),
             _ => tensor,
@@ -249,6 +298,8 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
         ("olmo3", "olmo2", &windows),
         ("granite", "granite", &[]),
         ("smollm3", "smollm3", &fourth),
+        ("qwen3_5", "qwen35", &[]),
+        ("qwen3_5_moe", "qwen35moe", &[]),
         ("lfm2", "lfm2", &adjusted),
         ("lfm2_moe", "lfm2moe", &[]),
     ];
@@ -314,4 +365,26 @@ fn experts_in_blocks_stay_in_blocks() {
         let found = floats(&model.forward(&ids).unwrap());
         taper_testing::assert_close(&found, &expected, (1e-4, 1e-5), &format!("blocks on {device}"));
     }
+}
+
+/// Qwen 3.5 as it is released: gate and up of all experts are one tensor.
+#[test]
+fn experts_of_one_tensor_are_split() {
+    let (fixture, device) = (Fixture::open("qwen3_5_moe"), backend_cpu::cpu());
+    let mut state = fixture.weights(&device);
+    for layer in 0..2 {
+        let at = format!("model.layers.{layer}.mlp.experts");
+        let mut all = |part: &str| -> Vec<Tensor> {
+            (0..4).map(|k| state.remove(&format!("{at}.{k}.{part}_proj.weight")).unwrap()).collect()
+        };
+        let (gate, up, down) = (all("gate"), all("up"), all("down"));
+        let both = |k: usize| Tensor::concat(&[&gate[k], &up[k]], 0).unwrap();
+        let joint = Tensor::stack(&[both(0), both(1), both(2), both(3)], 0).unwrap();
+        state.insert(format!("{at}.gate_up_proj"), joint);
+        state.insert(format!("{at}.down_proj"), Tensor::stack(&down, 0).unwrap());
+    }
+    nn::save_safetensors(fixture.folder().join("model.safetensors"), &state).unwrap();
+    let model = Llama::from_folder(fixture.folder(), &device).unwrap();
+    let logits = model.forward(&fixture.input("ids", &device)).unwrap();
+    taper_testing::assert_close(&floats(&logits), &fixture.output("logits"), (1e-3, 1e-4), "one tensor");
 }

@@ -38,7 +38,7 @@ decoders! {
     mistral qwen2 qwen3 gemma gemma2 gemma3 phi3 phi3_longrope
         mixtral qwen2_moe qwen3_moe
         gpt_oss gpt_oss_mxfp4 glm4 glm4_moe deepseek_v2 deepseek_v3
-        olmo2 olmo3 granite smollm3 qwen3_5 qwen3_next;
+        olmo2 olmo3 granite smollm3 qwen3_5 qwen3_5_moe qwen3_next;
     Lfm2: lfm2 lfm2_moe;
     Gemma4: gemma4 gemma4_dense;
     Gpt2: gpt2;
