@@ -144,6 +144,15 @@ def by_formula(name, of=None, also={}, other_grads=None, **more):
     formula.write_pretrained(name, model, VERSION, {"ids": tokens.int()}, run, other_grads or grads, **more)
 
 
+def gemma4(name):
+    """The factors of layers are near 1 in released models; those of the formula are so small that they lose digits."""
+    def change(state):
+        kept = {key: torch.tensor([0.8 + 0.1 * k]) for k, key in enumerate(key for key in state if key.endswith("layer_scalar"))}
+        return kept, state | kept
+
+    by_formula(name, change=change)
+
+
 def mxfp4():
     """gpt-oss as it is released: the weights of experts in blocks of MXFP4, which transformers decodes."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -400,6 +409,7 @@ def rwkv7():
 ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
 ALL |= {name: (lambda name=name: by_formula(name)) for name in BY_FORMULA} | {"gpt_oss_mxfp4": mxfp4}
+ALL |= {name: (lambda name=name: gemma4(name)) for name in ("gemma4", "gemma4_dense")}
 ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
 ALL |= {"modernbert": lambda: encoder("modernbert", "modernbert", "masked_lm")}
 ALL |= {"t5": lambda: t5("t5", {}), "t5_gated": lambda: t5("t5_gated", dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False, scale_decoder_outputs=False, num_decoder_layers=1))}
