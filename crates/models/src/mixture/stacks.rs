@@ -20,8 +20,8 @@ pub(super) struct Stacks<'a> {
 enum Kind {
     /// Gate, up and down `[experts, outputs, inputs]` with biases `[experts, outputs]`: GGUF files.
     Separate,
-    /// Gate and up as the first and the second half of `[experts, 2 · inner, width]`, and down `[experts, width,
-    /// inner]`: Qwen 3.5.
+    /// Gate and up as the first and the second half of `[experts, 2 · inner, width]`, and down `[experts,
+    /// width, inner]`: Qwen 3.5.
     Halves,
     /// gpt-oss: gate and up are the columns 0, 2, 4, … and 1, 3, 5, … of `[experts, width, 2 · inner]`, and
     /// down is `[experts, inner, width]`. A bias has the name of its weight with `_bias` behind it.
