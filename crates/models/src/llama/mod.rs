@@ -12,6 +12,7 @@
 
 mod attention;
 mod config;
+mod defaults;
 mod delta;
 mod from_gguf;
 mod latent;
@@ -21,13 +22,14 @@ mod style;
 use std::path::Path;
 
 use nn::{Embedding, Linear, Module};
-use serde::Deserialize;
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use serde_json::{Map, Value};
+use tensor_core::{DType, Device, Error, Result, Tensor, file::file_error};
 use weights::{Format, WeightFile};
 
 pub use self::config::{LlamaConfig, RopeParameters};
 use self::{
     attention::{Keys, Norm},
+    defaults::with_defaults,
     from_gguf::from_metadata,
     layer::Layer,
 };
@@ -38,11 +40,13 @@ use crate::{
 
 const OP: &str = "Llama";
 
-/// A configuration of a model that also reads pictures, of which only the decoder is read.
-#[derive(Deserialize)]
-struct Whole {
-    text_config: Option<LlamaConfig>,
-    tie_word_embeddings: Option<bool>,
+/// The configuration of these fields, with the defaults of its model.
+#[track_caller]
+fn typed(path: &Path, fields: Map<String, Value>) -> Result<LlamaConfig> {
+    serde_json::from_value(Value::Object(with_defaults(fields))).map_err(|error| {
+        let path = path.join("config.json");
+        file_error(&path, format!("is no configuration of this model: {error}"))
+    })
 }
 
 /// The names before the tensors of parts that read pictures or predict later tokens.
@@ -173,18 +177,19 @@ impl Llama {
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Llama> {
         let path = path.as_ref();
         if path.is_dir() {
-            let Whole { text_config, tie_word_embeddings } = read_config(path)?;
+            let mut fields: Map<String, Value> = read_config(path)?;
             let source = WeightSource::open(path, device)?;
-            return match text_config {
-                Some(mut config) => {
-                    config.tie_word_embeddings = config.tie_word_embeddings.or(tie_word_embeddings);
-                    // Before version 5 of `transformers` the two parts had the other order.
-                    match source.at(FORMER_PLACE).has("embed_tokens.weight") {
-                        true => Llama::build(&config, &source, FORMER_PLACE),
-                        false => Llama::build(&config, &source, "model.language_model"),
-                    }
-                }
-                None => Llama::build(&read_config(path)?, &source, "model"),
+            let Some(Value::Object(mut decoder)) = fields.remove("text_config") else {
+                return Llama::build(&typed(path, fields)?, &source, "model");
+            };
+            if let Some(tied) = fields.remove("tie_word_embeddings") {
+                decoder.entry("tie_word_embeddings").or_insert(tied);
+            }
+            let config = typed(path, decoder)?;
+            // Before version 5 of `transformers` the two parts had the other order.
+            return match source.at(FORMER_PLACE).has("embed_tokens.weight") {
+                true => Llama::build(&config, &source, FORMER_PLACE),
+                false => Llama::build(&config, &source, "model.language_model"),
             };
         }
         Llama::from_gguf(weights::open(path)?, device)
@@ -208,7 +213,7 @@ impl Llama {
     pub fn from_gguf_in(file: WeightFile, dtype: DType, device: &Device) -> Result<Llama> {
         if file.format() != Format::Gguf {
             let message = format!("is {}, not GGUF; give the folder with its config.json", file.format());
-            return Err(tensor_core::file::file_error(file.path(), message));
+            return Err(file_error(file.path(), message));
         }
         let (config, names) = from_metadata(&file)?;
         Llama::new(&config, WeightSource::gguf(file, names, device).floats(dtype))

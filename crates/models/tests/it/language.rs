@@ -94,6 +94,29 @@ fn a_decoder_inside_of_a_larger_model_is_read() {
     }
 }
 
+/// Fields that a configuration leaves out have the values of its own model.
+#[test]
+fn fields_that_are_left_out_have_the_defaults_of_their_model() {
+    let device = backend_cpu::cpu();
+    for (name, fields) in [
+        ("gpt_oss", &["attention_bias", "rms_norm_eps"][..]),
+        ("glm4_moe", &["norm_topk_prob", "rms_norm_eps", "n_shared_experts", "first_k_dense_replace"]),
+        ("deepseek_v3", &["norm_topk_prob", "rope_interleave"]),
+        ("qwen3_next", &["norm_topk_prob", "full_attention_interval"]),
+        ("smollm3", &["rope_parameters", "tie_word_embeddings"]),
+    ] {
+        let fixture = Fixture::open(name);
+        let path = fixture.folder().join("config.json");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        fields.iter().for_each(|field| drop(config.as_object_mut().unwrap().remove(*field)));
+        std::fs::write(&path, config.to_string()).unwrap();
+        let model = Llama::from_folder(fixture.folder(), &device).unwrap();
+        let logits = model.forward(&fixture.input("ids", &device)).unwrap();
+        taper_testing::assert_close(&floats(&logits), &fixture.output("logits"), (1e-3, 1e-4), name);
+    }
+}
+
 #[test]
 fn values_that_would_change_the_computation_are_refused() {
     let device = backend_cpu::cpu();
