@@ -1,10 +1,10 @@
 //! Decoders from GGUF files whose names and metadata are those of llama.cpp's converter, written here from
 //! the fixtures: they compute what the models from folders compute.
 
-use models::{LanguageModel, Llama, load_language_model};
-use nn::StateDict;
+use models::{LanguageModel, Llama, LlamaConfig, WeightSource, load_language_model};
+use nn::{Module, StateDict};
 use serde_json::Value;
-use tensor_core::{GgmlType, Tensor};
+use tensor_core::{Generator, GgmlType, Tensor};
 use weights::GgufWriter;
 
 use crate::{
@@ -331,13 +331,13 @@ fn experts_in_blocks_stay_in_blocks() {
         let model = Llama::from_folder(fixture.folder(), &device).unwrap();
         let name = "model.layers.1.mlp.experts.3.up_proj.weight";
         let is_mxfp4 = |model: &Llama| {
-            let format = nn::Module::state_dict(model)[name].block_format();
+            let format = model.state_dict()[name].block_format();
             format.is_some_and(|format| format.name() == "mxfp4")
         };
         assert!(is_mxfp4(&model));
         let ids = fixture.input("ids", &device);
         let expected = floats(&model.forward(&ids).unwrap());
-        let state = nn::Module::state_dict(&model);
+        let state = model.state_dict();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.gguf");
         // The file of the dense parts, and the blocks of all experts.
@@ -387,4 +387,44 @@ fn experts_of_one_tensor_are_split() {
     let model = Llama::from_folder(fixture.folder(), &device).unwrap();
     let logits = model.forward(&fixture.input("ids", &device)).unwrap();
     taper_testing::assert_close(&floats(&logits), &fixture.output("logits"), (1e-3, 1e-4), "one tensor");
+}
+
+/// With a cache, latent attention reads parts of a weight, also of one in blocks.
+#[test]
+fn latent_attention_reads_parts_of_blocks() {
+    let config = LlamaConfig {
+        model_type: "deepseek_v2".into(),
+        vocab_size: 40,
+        hidden_size: 32,
+        intermediate_size: 32,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        kv_lora_rank: 32,
+        qk_nope_head_dim: 8,
+        qk_rope_head_dim: 4,
+        v_head_dim: 6,
+        ..Default::default()
+    };
+    for device in devices() {
+        let random = Llama::new(&config, &Generator::seed(3, &device)).unwrap();
+        let quantized = |(name, tensor): (String, Tensor)| match name.contains("kv_b_proj") {
+            true => (name, tensor.quantize(GgmlType::Q8_0, None).unwrap()),
+            false => (name, tensor),
+        };
+        let state: StateDict = random.state_dict().into_iter().map(quantized).collect();
+        let model = Llama::new(&config, WeightSource::state_dict(state, &device)).unwrap();
+        assert!(model.state_dict()["model.layers.1.self_attn.kv_b_proj.weight"].block_format().is_some());
+        let ids = Tensor::from_vec((0..12).map(|k| 3 + 7 * k % 37).collect::<Vec<i32>>(), [1, 12], &device)
+            .unwrap();
+        let expected = floats(&model.forward(&ids).unwrap());
+        let mut cache = model.new_cache();
+        let mut at = 0;
+        for length in [9, 1, 2] {
+            let part = ids.narrow(1, at, length).unwrap();
+            at += length;
+            let found = floats(&autograd::no_grad(|| model.next_logits(&part, &mut cache)).unwrap());
+            let what = format!("the logits at {at} on {device}");
+            taper_testing::assert_close(&found, &expected[(at - 1) * 40..at * 40], (1e-4, 1e-5), &what);
+        }
+    }
 }
