@@ -355,13 +355,14 @@ impl LanguageModel for Gemma4 {
 
     #[track_caller]
     fn hidden(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
-        let &[_, length] = ids.dims() else {
+        let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
         let device = ids.device();
         let mut x = self.model.embed_tokens.forward(ids)?.mul_scalar((self.config.hidden_size as f64).sqrt());
         let own = self.own_features(ids, &x)?;
         if let Some(cache) = &mut cache {
+            cache.check_batch(batch)?;
             cache.begin(length, x.dtype(), &device)?;
         }
         let mut tables = [None, None];

@@ -523,7 +523,15 @@ fn awaited_tokens_are_those_of_the_iterator() {
 #[test]
 fn a_generation_goes_on_after_an_error() {
     let device = backend_cpu::logical(7).unwrap();
-    let cases = [("llama", 5), ("mistral", 5), ("mistral", 200), ("mamba", 5), ("rwkv7", 5)];
+    let cases = [
+        ("llama", 5),
+        ("mistral", 5),
+        ("mistral", 200),
+        ("mamba", 5),
+        ("rwkv7", 5),
+        ("lfm2", 5),
+        ("gemma4", 5),
+    ];
     for ((name, first), awaited) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
         let prompt: Vec<u32> = (0..first).map(|k| 3 + (7 * k * k + k) % 37).collect();
@@ -582,7 +590,8 @@ fn a_generation_goes_on_after_a_dropped_future() {
 #[test]
 fn a_step_that_fails_leaves_the_cache_as_it_was() {
     let device = backend_cpu::cpu();
-    for name in ["llama", "mistral", "gpt2", "gpt_neox", "mamba", "rwkv7"] {
+    let newer = ["gpt_oss", "deepseek_v3", "gemma4", "lfm2", "qwen3_5"];
+    for name in ["llama", "mistral", "gpt2", "gpt_neox", "mamba", "rwkv7"].iter().chain(&newer) {
         let model = load_language_model(Fixture::open(name).folder(), &device).unwrap();
         let text: Vec<i32> = (0..60).map(|k| 3 + (7 * k * k + k) % 37).collect();
         let text = Tensor::from_vec(text, [1, 60], &device).unwrap();
@@ -604,7 +613,7 @@ fn a_step_that_fails_leaves_the_cache_as_it_was() {
                 let far = far.mul_scalar(1e6);
                 assert!(model.next_logits(&far, &mut cache).and_then(|x| x.to_f64_vec()).is_err());
                 if cache.len() > from {
-                    if name == "mamba" || name == "rwkv7" {
+                    if RECURRENT.contains(name) {
                         cache.truncate(0).unwrap();
                         let _ = model.next_logits(&text.narrow(1, 0, from).unwrap(), &mut cache).unwrap();
                     } else {
@@ -621,7 +630,7 @@ fn a_step_that_fails_leaves_the_cache_as_it_was() {
                 &what,
             );
         }
-        if name == "gpt2" {
+        if *name == "gpt2" {
             let error =
                 model.next_logits(&text.narrow(1, 0, 5).unwrap(), &mut cache).unwrap_err().to_string();
             assert!(error.contains("65 tokens, of at most 64"), "{error}");
