@@ -66,7 +66,8 @@ def image(*shape):
 def write(name, model, reference, config, inputs, run, parameters, state=None, kept=()):
     """Writes the fixture of `model`; `run(model)` gives its outputs by name. The loss is the mean square of the first, unless one is `loss`.
 
-    `state` is the model's state under the names of files, if these differ; the model has its values then. The tensors with the names in
+    The gradients of `parameters` are written: a list of names, or a dict whose values are None or functions from all named parameters to
+    the gradient. `state` is the model's state under the names of files, if these differ; the model has its values then. The tensors with the names in
     `kept` are written to the file, because they are not those of the formula.
     """
     if state is None:
@@ -81,19 +82,24 @@ def write(name, model, reference, config, inputs, run, parameters, state=None, k
     tensors = {f"input.{key}": value for key, value in inputs.items()}
     tensors |= {f"output.{key}": value for key, value in outputs.items()}
     tensors["output.loss"] = loss
-    tensors |= {f"grad.{key}": named[key].grad for key in parameters}
+    tensors |= {f"grad.{key}": of(named) if (of := getattr(parameters, "get", lambda _: None)(key)) else named[key].grad for key in parameters}
     shapes = {key: list(value.shape) for key, value in state.items()}
     whole = {f"weights.{key}": value for key, value in state.items()
              if not value.dtype.is_floating_point or key.endswith("relative_coords_table") or key in kept}
     common.save(name, tensors | whole, dict(config=json.dumps(config), model=name, reference=reference, formula=json.dumps(shapes)))
 
 
-def write_pretrained(name, model, reference, inputs, run, parameters):
-    """As `write`, for a model of transformers, whose files may have other names than its parameters in memory."""
+def write_pretrained(name, model, reference, inputs, run, parameters, change=lambda state: ({}, state)):
+    """As `write`, for a model of transformers, whose files may have other names than its parameters in memory.
+
+    `change` gives tensors that are kept in the fixture, and the state that transformers loads in place of them."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         path = f"{folder}/model.safetensors"
         state = {key: values(key, value.shape) for key, value in load_file(path).items()}
-        save_file(state, path, {"format": "pt"})
-        model = type(model).from_pretrained(folder, attn_implementation="eager")
-    write(name, model, f"{reference} {type(model).__name__}", model.config.to_dict(), inputs, run, parameters, state)
+        kept, loaded = change(state)
+        save_file(loaded, path, {"format": "pt"})
+        model = type(model).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    state = {key: value for key, value in state.items() if key in loaded and loaded[key] is value} | kept
+    config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
+    write(name, model, f"{reference} {type(model).__name__}", config, inputs, run, parameters, state, kept)

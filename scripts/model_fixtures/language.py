@@ -12,6 +12,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
+import formula
 from common import randomize, save, write
 from formula import values
 
@@ -59,6 +60,118 @@ CAUSAL = {
     "gpt_neox_sequential": ("gpt_neox", dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
                                              rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0)), NEOX_GRADS),
 }
+
+
+ATTENTION_GRADS = LLAMA_GRADS[1:2]
+LATENT = dict(kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, num_key_value_heads=4)
+GROUPED = dict(n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3, moe_intermediate_size=12, first_k_dense_replace=1,
+               routed_scaling_factor=1.5, num_hidden_layers=3)
+
+
+DELTA = dict(head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+             layer_types=["linear_attention", "full_attention"], rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
+
+
+def yarn(**more):
+    return rope("yarn", factor=4.0, original_max_position_embeddings=16, **more)
+
+
+def gate_up(layer, expert, first):
+    """The gradient of an expert's gate (0) or up (1) projection, where one parameter has both for all experts."""
+    return lambda named: named[f"model.layers.{layer}.mlp.experts.gate_up_proj"].grad[expert].chunk(2)[first]
+
+
+def expert_grads(layer, *others):
+    return dict.fromkeys(others) | {f"model.layers.{layer}.mlp.experts.1.up_proj.weight": gate_up(layer, 1, 1)}
+
+
+# As CAUSAL, with weights by the formula of formula.py.
+BY_FORMULA = {
+    "gpt_oss": ("gpt_oss", dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=12, swiglu_alpha=1.5,
+                                swiglu_limit=0.3, sliding_window=4) | yarn(truncate=False),
+                {"model.layers.0.self_attn.sinks": None, "model.layers.1.mlp.router.bias": None, "model.layers.0.mlp.experts.1.up_proj.weight":
+                 lambda named: named["model.layers.0.mlp.experts.gate_up_proj"].grad[1][:, 1::2].T}),
+    "glm4": ("glm4", dict(head_dim=12, attention_bias=True),
+             ["model.layers.0.self_attn.k_proj.bias", "model.layers.1.mlp.gate_up_proj.weight", "model.layers.0.post_self_attn_layernorm.weight"]),
+    "glm4_moe": ("glm4_moe", GROUPED | dict(head_dim=12, attention_bias=True, use_qk_norm=True, num_mtp_layers=0),
+                 expert_grads(1, "model.layers.2.mlp.gate.weight", "model.layers.0.self_attn.q_norm.weight")),
+    "deepseek_v2": ("deepseek_v2", GROUPED | LATENT | dict(q_lora_rank=None, n_shared_experts=2, topk_method="group_limited_greedy")
+                    | yarn(mscale=0.7, mscale_all_dim=0.9),
+                    expert_grads(1, "model.layers.2.mlp.gate.weight", "model.layers.0.self_attn.kv_b_proj.weight")),
+    "deepseek_v3": ("deepseek_v3", GROUPED | LATENT | dict(q_lora_rank=12, num_mtp_layers=0) | yarn(mscale=1.0, mscale_all_dim=1.0),
+                    ["model.layers.2.mlp.gate.weight", "model.layers.0.self_attn.kv_a_layernorm.weight", "model.layers.1.self_attn.q_a_proj.weight"]),
+    "olmo2": ("olmo2", {}, LLAMA_GRADS[:2] + ["model.layers.0.self_attn.q_norm.weight"]),
+    "olmo3": ("olmo3", dict(sliding_window=4, layer_types=["sliding_attention", "full_attention"], rope_parameters=dict(
+        sliding_attention=dict(rope_type="default", rope_theta=1e4),
+        full_attention=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16))), LLAMA_GRADS),
+    "granite": ("granite", dict(embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.0), LLAMA_GRADS),
+    "lfm2": ("lfm2", dict(num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], block_multiple_of=8, tie_word_embeddings=True),
+             ["model.layers.0.conv.conv.weight", "model.layers.1.self_attn.k_layernorm.weight", "model.layers.2.feed_forward.w1.weight"]),
+    "lfm2_moe": ("lfm2_moe", dict(num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], num_experts=4, num_experts_per_tok=2,
+                                  num_dense_layers=1, moe_intermediate_size=12, conv_bias=True, tie_word_embeddings=True),
+                 ["model.layers.0.conv.conv.bias", "model.layers.1.feed_forward.gate.weight", "model.embed_tokens.weight"]),
+    "qwen3_5": ("qwen3_5_text", DELTA, ["model.layers.0.linear_attn.conv1d.weight", "model.layers.0.linear_attn.A_log",
+                                        "model.layers.1.self_attn.q_proj.weight"]),
+    "qwen3_5_moe": ("qwen3_5_moe_text", DELTA | MOE | dict(shared_expert_intermediate_size=10),
+                    ["model.layers.0.linear_attn.in_proj_a.weight", "model.layers.0.linear_attn.dt_bias", "model.layers.1.mlp.gate.weight"]),
+    "qwen3_next": ("qwen3_next", DELTA | MOE | dict(shared_expert_intermediate_size=10, norm_topk_prob=True),
+                   ["model.layers.0.linear_attn.in_proj_ba.weight", "model.layers.0.linear_attn.norm.weight", "model.layers.1.mlp.gate.weight"]),
+    "gemma4": ("gemma4_text", dict(num_hidden_layers=6, head_dim=8, global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True,
+                                   num_kv_shared_layers=2, use_double_wide_mlp=True, hidden_size_per_layer_input=6, vocab_size_per_layer_input=40,
+                                   layer_types=["sliding_attention", "full_attention"] * 3, final_logit_softcapping=3.0, tie_word_embeddings=True,
+                                   rope_parameters=dict(
+                                       sliding_attention=dict(rope_type="default", rope_theta=1e4),
+                                       full_attention=dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=1e4))) | WINDOW,
+               ["model.layers.3.self_attn.k_proj.weight", "model.embed_tokens_per_layer.weight", "model.layers.5.mlp.gate_proj.weight"]),
+    "gemma4_dense": ("gemma4_text", dict(head_dim=8, global_head_dim=12, hidden_size_per_layer_input=0,
+                                         layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True) | WINDOW,
+                     ["model.layers.0.self_attn.v_proj.weight", "model.layers.1.self_attn.q_norm.weight", "model.embed_tokens.weight"]),
+    "smollm3": ("smollm3", dict(no_rope_layer_interval=2, tie_word_embeddings=True), LLAMA_GRADS),
+}
+
+
+def by_formula(name, of=None, also={}, other_grads=None, **more):
+    """The fixture `name`, with the row `of` of BY_FORMULA, other sizes and other parameters with gradients."""
+    model_type, changes, grads = BY_FORMULA[of or name]
+    config = AutoConfig.for_model(model_type, **(SMALL | changes | also))
+    tokens = ids(length=20 if "linear_attention" in (getattr(config, "layer_types", None) or []) else 12)
+
+    def run(model):
+        out = model(tokens, labels=tokens, use_cache=False)
+        return {"logits": out.logits, "loss": out.loss}
+
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    formula.write_pretrained(name, model, VERSION, {"ids": tokens.int()}, run, other_grads or grads, **more)
+
+
+def gemma4(name):
+    """The factors of layers are near 1 in released models; those of the formula are so small that they lose digits."""
+    def change(state):
+        kept = {key: torch.tensor([0.8 + 0.1 * k]) for k, key in enumerate(key for key in state if key.endswith("layer_scalar"))}
+        return kept, state | kept
+
+    by_formula(name, change=change)
+
+
+def mxfp4():
+    """gpt-oss as it is released: the weights of experts in blocks of MXFP4, which transformers decodes."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    def change(state):
+        kept, loaded = {}, dict(state)
+        generator = torch.Generator().manual_seed(2)
+        for name in [name for name in state if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+            experts, inputs, outputs = state[name].shape
+            blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), generator=generator, dtype=torch.uint8)
+            scales = torch.randint(122, 126, (experts, outputs, inputs // 32), generator=generator, dtype=torch.uint8)
+            kept |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            loaded[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
+            assert loaded[name].shape == state[name].shape
+        return kept, loaded
+
+    grads = {"model.layers.0.self_attn.sinks": None, "model.layers.1.mlp.router.bias": None, "model.layers.0.mlp.experts.1.up_proj.bias":
+             lambda named: named["model.layers.0.mlp.experts.gate_up_proj_bias"].grad[1][1::2]}
+    by_formula("gpt_oss_mxfp4", "gpt_oss", dict(intermediate_size=32), grads, change=change)
 
 
 def released(name, value, model_type):
@@ -295,6 +408,8 @@ def rwkv7():
 
 ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
+ALL |= {name: (lambda name=name: by_formula(name)) for name in BY_FORMULA} | {"gpt_oss_mxfp4": mxfp4}
+ALL |= {name: (lambda name=name: gemma4(name)) for name in ("gemma4", "gemma4_dense")}
 ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
 ALL |= {"modernbert": lambda: encoder("modernbert", "modernbert", "masked_lm")}
 ALL |= {"t5": lambda: t5("t5", {}), "t5_gated": lambda: t5("t5_gated", dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False, scale_decoder_outputs=False, num_decoder_layers=1))}

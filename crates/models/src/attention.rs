@@ -93,6 +93,17 @@ pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
     x.transpose(1, 2)?.reshape([batch, length, heads * width])
 }
 
+/// How the products of queries and keys become weights.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scoring<'a> {
+    /// The factor of the products.
+    pub(crate) scale: f64,
+    /// With a cap of c, a score x becomes c · tanh(x / c).
+    pub(crate) softcap: Option<f64>,
+    /// The score `[heads]` of a key that each query sees and whose value is 0 (gpt-oss).
+    pub(crate) sinks: Option<&'a Tensor>,
+}
+
 /// softmax(cap(query · keyᵀ · scale)) · value, where cap(x) is c · tanh(x / c) for a `softcap` c, and x
 /// without. Query `[N, heads, L, E]`, key `[N, groups, S, E]`, value `[N, groups, S, V]`; the number of
 /// groups divides that of heads. The result is `[N, heads, L, V]`.
@@ -108,7 +119,18 @@ pub fn attend(
     softcap: Option<f64>,
     masking: &Masking,
 ) -> Result<Tensor> {
-    let Some(cap) = softcap else {
+    attend_by([query, key, value], Scoring { scale, softcap, sinks: None }, masking)
+}
+
+/// [`attend`] with any [`Scoring`].
+#[track_caller]
+pub(crate) fn attend_by(
+    [query, key, value]: [&Tensor; 3],
+    scoring: Scoring<'_>,
+    masking: &Masking,
+) -> Result<Tensor> {
+    let Scoring { scale, softcap, sinks } = scoring;
+    if softcap.is_none() && sinks.is_none() {
         let (mask, is_causal) = match masking {
             Masking::Full => (None, false),
             Masking::Causal => (None, true),
@@ -117,12 +139,11 @@ pub fn attend(
         let enable_gqa = query.dims()[1] != key.dims()[1];
         let options = AttentionOptions { mask, is_causal, scale: Some(scale), enable_gqa, dropout: None };
         return scaled_dot_product_attention(query, key, value, options);
-    };
+    }
     let (batch, heads, rows, width) = (query.dims()[0], query.dims()[1], query.dims()[2], query.dims()[3]);
     let groups = key.dims()[1];
     let query = query.reshape([batch, groups, heads / groups, rows, width])?;
-    let scores = query.matmul(&key.unsqueeze(2)?.transpose(-1, -2)?)?.mul_scalar(scale / cap).tanh();
-    let scores = scores.mul_scalar(cap);
+    let scores = scoring.capped(&query.matmul(&key.unsqueeze(2)?.transpose(-1, -2)?)?);
     let mask = match masking {
         Masking::Full => None,
         Masking::Causal => Some(causal_mask(0, rows, 0, rows, None, &[], &query.device())?),
@@ -135,9 +156,35 @@ pub fn attend(
         Some(mask) => scores.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)?,
         None => scores,
     };
-    let out = scores.softmax(-1)?.matmul(&value.unsqueeze(2)?)?;
+    let out = scoring.weights(&scores, groups)?.matmul(&value.unsqueeze(2)?)?;
     let last = value.dims()[3];
     out.reshape([batch, heads, rows, last])
+}
+
+impl Scoring<'_> {
+    /// The scores of products.
+    pub(crate) fn capped(self, products: &Tensor) -> Tensor {
+        match self.softcap {
+            Some(cap) => products.mul_scalar(self.scale / cap).tanh().mul_scalar(cap),
+            None => products.mul_scalar(self.scale),
+        }
+    }
+
+    /// The weights of scores `[N, groups, heads of a group, L, keys]`, or with the heads and the queries of a
+    /// group as one axis.
+    #[track_caller]
+    pub(crate) fn weights(self, scores: &Tensor, groups: usize) -> Result<Tensor> {
+        let Some(sinks) = self.sinks else { return scores.softmax(-1) };
+        let mut shape = scores.dims().to_vec();
+        let (keys, last) = (shape[shape.len() - 1], shape.len() - 1);
+        shape[last] = 1;
+        let per_group = sinks.numel() / groups.max(1);
+        // [groups, heads of a group, queries of a head, 1]
+        let sinks = sinks.to_dtype(scores.dtype())?.reshape([groups, per_group, 1, 1])?;
+        let queries = shape[2..].iter().product::<usize>() / per_group.max(1);
+        let sinks = sinks.expand([shape[0], groups, per_group, queries, 1])?.reshape(shape)?;
+        Tensor::concat(&[scores, &sinks], -1)?.softmax(-1)?.narrow(-1, 0, keys)
+    }
 }
 
 /// 1/√E for queries `[N, heads, L, E]`.

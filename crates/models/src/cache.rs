@@ -19,15 +19,16 @@ use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
 
 use self::{positioned::Noted, texts::Texts, undo::Begun};
 pub(crate) use self::{positioned::RepeatedSteps, undo::Checkpoint};
-use crate::attention::{Masking, attend, causal_mask};
+use crate::attention::{Masking, Scoring, attend_by, causal_mask};
 
 const OP: &str = "KvCache";
+const NO_ROWS: &str = "a layer has no rows yet";
 
 /// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
 /// token (`cargo run --release -p taper-cli -- chat`).
 const TAIL_ROWS: usize = 64;
 /// The largest number of tokens that a step puts into the short table. The guesses of a speculation fit; the
-/// scores of a longer step are better computed by [`attend`], for which both tables are copied.
+/// scores of a longer step are better computed by [`attend_by`], for which both tables are copied.
 const SHORT_STEP_TOKENS: usize = 16;
 /// The largest number of positions that a sliding window can always take back: rows of both tables that have
 /// left the window stay until as many follow.
@@ -107,7 +108,13 @@ impl KvCache {
 
     /// An empty cache for recurrent layers: those of a model that has no attention.
     pub fn recurrent(layers: usize) -> KvCache {
-        KvCache { states: vec![Vec::new(); layers], ..KvCache::new(Vec::new()) }
+        KvCache::hybrid(Vec::new(), layers)
+    }
+
+    /// An empty cache for attention layers with these sliding windows, and recurrent layers. Both kinds are
+    /// numbered from 0.
+    pub fn hybrid(windows: Vec<Option<usize>>, recurrent_layers: usize) -> KvCache {
+        KvCache { states: vec![Vec::new(); recurrent_layers], ..KvCache::new(windows) }
     }
 
     /// The state of a recurrent layer after the positions of the cache: the tensors `[N, …]` that it gave to
@@ -285,7 +292,7 @@ impl KvCache {
     }
 
     /// The positions of the keys of the step that was begun, for layers without a window, in the order in
-    /// which [`KvCache::attend_biased`] reads them. Rows that are not in use have positions too.
+    /// which [`KvCache::attend_by`] reads them. Rows that are not in use have positions too.
     ///
     /// # Errors
     /// No step that was begun.
@@ -305,10 +312,10 @@ impl KvCache {
     }
 
     /// Attention of the step's queries `[N, heads, L, E]` of a layer to all its keys, those of this step
-    /// `[N, groups, L, E]` included. See [`attend`].
+    /// `[N, groups, L, E]` included. See [`attend`](crate::attend).
     ///
     /// # Errors
-    /// No step that was begun, another batch than before, and the errors of [`attend`].
+    /// No step that was begun, another batch than before, and the errors of [`attend`](crate::attend).
     #[track_caller]
     pub fn attend(
         &mut self,
@@ -317,18 +324,17 @@ impl KvCache {
         scale: f64,
         softcap: Option<f64>,
     ) -> Result<Tensor> {
-        self.attend_biased(layer, parts, scale, softcap, None)
+        self.attend_by(layer, parts, Scoring { scale, softcap, sinks: None }, None)
     }
 
-    /// As [`KvCache::attend`], with `bias` `[1, heads, L, keys]` added to the scores, for keys at
-    /// [`KvCache::key_positions`] and as many groups as heads.
+    /// As [`KvCache::attend`] with any [`Scoring`], and with `bias` `[1, heads, L, keys]` added to the
+    /// scores, for keys at [`KvCache::key_positions`] and as many groups as heads.
     #[track_caller]
-    pub(crate) fn attend_biased(
+    pub(crate) fn attend_by(
         &mut self,
         layer: usize,
         [query, key, value]: [&Tensor; 3],
-        scale: f64,
-        softcap: Option<f64>,
+        scoring: Scoring<'_>,
         bias: Option<&Tensor>,
     ) -> Result<Tensor> {
         let Some(window) = self.windows.get(layer).copied() else {
@@ -344,7 +350,7 @@ impl KvCache {
                 let biased = bias.map(|bias| biased(masking, bias)).transpose()?;
                 let masking = biased.as_ref().unwrap_or(masking);
                 cache.whole(rows, [query, key, value], |key, value| {
-                    attend(query, key, value, scale, softcap, masking)
+                    attend_by([query, key, value], scoring, masking)
                 })
             }
             Shared::Short { step, merge } => {
@@ -353,8 +359,27 @@ impl KvCache {
                 }
                 let all = bias.map(|bias| step.bias.add(&bias.unsqueeze(2)?)).transpose()?;
                 let bias = all.as_ref().unwrap_or(&step.bias);
-                cache.short([query, key, value], step, bias, scale, softcap)
+                cache.short([query, key, value], step, bias, scoring)
             }
+        }
+    }
+
+    /// Attention of queries `[N, heads, L, E]` to the keys of a layer whose own attention of this step came
+    /// before: a layer without keys of its own.
+    ///
+    /// # Errors
+    /// As [`KvCache::attend_by`], and a layer that has not attended.
+    #[track_caller]
+    pub(crate) fn attend_again(&self, layer: usize, query: &Tensor, scoring: Scoring<'_>) -> Result<Tensor> {
+        let cache = self.windows.get(layer).zip(self.layers.get(layer));
+        let shared = cache.and_then(|(window, cache)| Some((cache, self.shared.get(window)?)));
+        match shared {
+            Some((cache, Shared::Whole(masking))) => {
+                let (key, value) = cache.long.as_ref().ok_or_else(|| Error::invalid(OP, NO_ROWS))?;
+                attend_by([query, key, value], scoring, masking)
+            }
+            Some((cache, Shared::Short { step, .. })) => cache.scored(query, &step.bias, scoring),
+            None => Err(Error::invalid(OP, "a step begins with KvCache::begin")),
         }
     }
 
@@ -529,7 +554,7 @@ impl LayerCache {
     #[track_caller]
     fn merge(&mut self, before: &Rows, rows: &Rows) -> Result<()> {
         let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (self.long.take(), self.tail.take()) else {
-            return Err(Error::invalid(OP, "a layer has no rows yet"));
+            return Err(Error::invalid(OP, NO_ROWS));
         };
         let all = |long: &Tensor, tail: &Tensor| {
             Tensor::concat(&[&long.narrow(2, 0, before.long)?, &tail.narrow(2, 0, before.tail)?], 2)
@@ -545,26 +570,28 @@ impl LayerCache {
         [query, key, value]: [&Tensor; 3],
         step: &ShortStep,
         bias: &Tensor,
-        scale: f64,
-        softcap: Option<f64>,
+        scoring: Scoring<'_>,
     ) -> Result<Tensor> {
-        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, self.tail.take()) else {
-            return Err(Error::invalid(OP, "a layer has no rows yet"));
+        let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
+        self.tail = Some((step.written(key, &tail_k)?, step.written(value, &tail_v)?));
+        self.scored(query, bias, scoring)
+    }
+
+    /// Attention of few rows to both tables.
+    #[track_caller]
+    fn scored(&self, query: &Tensor, bias: &Tensor, scoring: Scoring<'_>) -> Result<Tensor> {
+        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, &self.tail) else {
+            return Err(Error::invalid(OP, NO_ROWS));
         };
-        let (tail_k, tail_v) = (step.written(key, &tail_k)?, step.written(value, &tail_v)?);
         let &[batch, heads, length, width] = query.dims() else {
             return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
         };
-        let groups = key.dims()[1];
+        let groups = tail_k.dims()[1];
         let (per_group, capacity) = (heads / groups, long_k.dims()[2]);
         let query = query.reshape([batch, groups, per_group * length, width])?;
-        let scores = [long_k, &tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
+        let scores = [long_k, tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
         let [of_long, of_tail] = scores;
-        let scores = Tensor::concat(&[of_long?, of_tail?], -1)?;
-        let scores = match softcap {
-            Some(cap) => scores.mul_scalar(scale / cap).tanh().mul_scalar(cap),
-            None => scores.mul_scalar(scale),
-        };
+        let scores = scoring.capped(&Tensor::concat(&[of_long?, of_tail?], -1)?);
         let columns = capacity + TAIL_ROWS;
         let scores = match length {
             1 => scores.add(&bias.squeeze(2)?)?,
@@ -575,11 +602,10 @@ impl LayerCache {
                 columns,
             ])?,
         };
-        let weights = scores.softmax(-1)?;
+        let weights = scoring.weights(&scores, groups)?;
         let of_long = weights.narrow(-1, 0, capacity)?.matmul(long_v)?;
-        let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(&tail_v)?.add(&of_long)?;
-        self.tail = Some((tail_k, tail_v));
-        let last = value.dims()[3];
+        let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(tail_v)?.add(&of_long)?;
+        let last = tail_v.dims()[3];
         out.reshape([batch, heads, length, last])
     }
 }

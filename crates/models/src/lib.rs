@@ -13,7 +13,10 @@
 //!
 //! | items | purpose |
 //! |---|---|
-//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, Mixtral, Qwen-MoE |
+//! | [`Llama`] | Llama 2, 3, SmolLM, Mistral, Qwen 2 to 3.5, Gemma 1 to 3, Phi-3, GLM 4, OLMo, Granite |
+//! | [`Llama`] | with experts: gpt-oss, Mixtral, Qwen 2 to 3.5, GLM 4.5, DeepSeek 2 and 3 |
+//! | [`Gemma4`] | the decoder of Gemma 4 |
+//! | [`Lfm2`] | LFM 2: short convolutions beside attention |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
 //! | [`Mamba`], [`Rwkv7`] | Mamba and RWKV-7: a state in place of attention |
@@ -47,8 +50,10 @@ pub mod audio;
 mod bart;
 mod bert;
 mod cache;
+mod chunks;
 mod config;
 pub mod diffusion;
+mod gemma4;
 pub mod generate;
 mod gguf;
 mod gpt2;
@@ -56,6 +61,7 @@ mod gpt_neox;
 #[cfg(feature = "guidance")]
 pub mod guidance;
 mod language_model;
+mod lfm2;
 mod llama;
 mod load;
 mod mamba;
@@ -78,9 +84,11 @@ pub use bart::{Bart, BartConfig};
 pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
 pub use config::{Activation, read_config, read_labels};
+pub use gemma4::{Gemma4, Gemma4Config, Gemma4LayerConfig};
 pub use gpt_neox::{GptNeoX, GptNeoXConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;
+pub use lfm2::{Lfm2, Lfm2Config};
 pub use llama::{Llama, LlamaConfig, RopeParameters};
 pub use load::load_language_model;
 pub use mamba::{Mamba, MambaConfig, TimeStepRank};

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tensor_core::{Device, Result, file::file_error};
+use weights::GgufValue;
 
-use crate::{Gpt2, GptNeoX, LanguageModel, Llama, Mamba, Rwkv7, read_config};
+use crate::{Gemma4, Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, read_config};
 
 /// The field of a configuration that says which model it is.
 #[derive(Deserialize)]
@@ -30,9 +31,28 @@ const LOADERS: &[(&[&str], Load)] = &[
             "gemma2",
             "gemma3_text",
             "phi3",
+            "gpt_oss",
+            "glm4",
+            "glm4_moe",
+            "deepseek_v2",
+            "deepseek_v3",
+            "olmo2",
+            "olmo3",
+            "granite",
+            "smollm3",
+            "qwen3_next",
+            "qwen3_5_text",
+            "qwen3_5_moe_text",
+            // These also read pictures; only the decoder is read.
+            "qwen3_5",
+            "qwen3_5_moe",
+            "gemma3",
+            "mistral3",
         ],
         |path, device| Ok(Box::new(Llama::from_folder(path, device)?)),
     ),
+    (&["gemma4_text", "gemma4"], |path, device| Ok(Box::new(Gemma4::from_folder(path, device)?))),
+    (&["lfm2", "lfm2_moe"], |path, device| Ok(Box::new(Lfm2::from_folder(path, device)?))),
     (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),
     (&["gpt_neox"], |path, device| Ok(Box::new(GptNeoX::from_folder(path, device)?))),
     (&["mamba"], |path, device| Ok(Box::new(Mamba::from_folder(path, device)?))),
@@ -51,7 +71,12 @@ pub fn load_language_model(
 ) -> Result<Box<dyn LanguageModel + Send + Sync>> {
     let path = path.as_ref();
     if !path.is_dir() {
-        return Ok(Box::new(Llama::from_folder(path, device)?));
+        let file = weights::open(path)?;
+        let architecture = file.gguf_metadata().get("general.architecture").and_then(GgufValue::as_str);
+        return match architecture {
+            Some("lfm2" | "lfm2moe") => Ok(Box::new(Lfm2::from_gguf(file, device)?)),
+            _ => Ok(Box::new(Llama::from_gguf(file, device)?)),
+        };
     }
     let ModelType { model_type } = read_config(path)?;
     match LOADERS.iter().find(|(names, _)| names.contains(&model_type.as_str())) {

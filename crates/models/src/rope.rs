@@ -9,7 +9,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RopeScaling {
-    /// `default`, `linear`, `dynamic`, `yarn`, `longrope` or `llama3`.
+    /// `default`, `linear`, `dynamic`, `yarn`, `longrope`, `llama3` or `proportional`.
     pub rope_type: Option<String>,
     /// The former name of `rope_type`; many configurations have both.
     #[serde(rename = "type")]
@@ -63,6 +63,8 @@ enum Kind {
     Yarn,
     LongRope,
     Llama3,
+    /// The last pairs do not rotate; the frequencies of the others are those of all features (Gemma 4).
+    Proportional,
 }
 
 /// The names of the kinds in configurations.
@@ -74,6 +76,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("longrope", Kind::LongRope),
     ("su", Kind::LongRope),
     ("llama3", Kind::Llama3),
+    ("proportional", Kind::Proportional),
 ];
 
 /// Cosines and sines for some positions, `[L, E / 2]`, or `[N, 1, L, E / 2]` if each row has its own.
@@ -102,6 +105,7 @@ impl Rope {
             Some(part) if !(0.0..=1.0).contains(&part) => {
                 return wrong(format!("a part of {part} of the features is rotated: give one from 0 to 1"));
             }
+            Some(_) if *kind == Kind::Proportional => features,
             Some(part) => (features as f64 * part) as usize,
             None => features,
         };
@@ -110,7 +114,7 @@ impl Rope {
         }
         let base = scaling.rope_theta.unwrap_or(base);
         let needs: &[(&str, bool)] = match kind {
-            Kind::Default => &[],
+            Kind::Default | Kind::Proportional => &[],
             Kind::Linear | Kind::Dynamic | Kind::Yarn => &[("factor", scaling.factor.is_some())],
             Kind::LongRope => &[
                 ("short_factor", scaling.short_factor.is_some()),
@@ -143,13 +147,21 @@ impl Rope {
                 let longer = factor * length as f64 / *context as f64 - (factor - 1.0);
                 self.base * longer.powf(width / (width - 2.0))
             }
-            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Yarn | Kind::LongRope | Kind::Llama3 => {
-                self.base
-            }
+            Kind::Default
+            | Kind::Linear
+            | Kind::Dynamic
+            | Kind::Yarn
+            | Kind::LongRope
+            | Kind::Llama3
+            | Kind::Proportional => self.base,
         };
         let plain = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / width));
         match self.kind {
             Kind::Default | Kind::Dynamic => plain.collect(),
+            Kind::Proportional => {
+                let rotated = (scaling.partial_rotary_factor.unwrap_or(1.0) * width) as usize / 2;
+                plain.enumerate().map(|(i, rate)| if i < rotated { rate / factor } else { 0.0 }).collect()
+            }
             Kind::Linear => plain.map(|rate| rate / factor).collect(),
             Kind::Yarn => {
                 let (low, high) = self.yarn_bounds(original);
@@ -208,6 +220,15 @@ impl Rope {
         (low, if low == high { high + 0.001 } else { high })
     }
 
+    /// The factor of scores in DeepSeek's models, whose frequencies are scaled: (0.1 m ln(factor) + 1)² for
+    /// an `mscale_all_dim` of m.
+    pub(crate) fn latent_factor(&self) -> f64 {
+        match (self.kind, self.scaling.mscale_all_dim, self.scaling.factor) {
+            (Kind::Default, ..) | (_, None | Some(0.0), _) | (_, _, None) => 1.0,
+            (_, Some(times), Some(factor)) => yarn_factor(factor, times).powi(2),
+        }
+    }
+
     /// The factor of the cosines and sines.
     pub fn attention_factor(&self) -> f64 {
         let scaling = &self.scaling;
@@ -216,9 +237,9 @@ impl Rope {
         }
         let original = scaling.original_max_position_embeddings.unwrap_or(self.context);
         let factor = scaling.factor.unwrap_or(self.context as f64 / original as f64);
-        let scale = |times: f64| if factor <= 1.0 { 1.0 } else { 0.1 * times * factor.ln() + 1.0 };
+        let scale = |times: f64| yarn_factor(factor, times);
         match self.kind {
-            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Llama3 => 1.0,
+            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Llama3 | Kind::Proportional => 1.0,
             Kind::Yarn => match (scaling.mscale, scaling.mscale_all_dim) {
                 (Some(one), Some(all)) if one != 0.0 && all != 0.0 => scale(one) / scale(all),
                 _ => scale(1.0),
@@ -262,6 +283,11 @@ impl Rope {
     }
 }
 
+/// The factor of yarn for a context that is `factor` times as long.
+fn yarn_factor(factor: f64, times: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * times * factor.ln() + 1.0 }
+}
+
 impl RopeTables {
     /// Rotates `[N, heads, L, features]`: features i and i + E/2 of the first E are a pair; the others stay.
     ///
@@ -269,8 +295,31 @@ impl RopeTables {
     /// Fewer features than the tables have, or another length.
     #[track_caller]
     pub fn rotate(&self, x: &Tensor) -> Result<Tensor> {
-        let half = self.cos.dims().last().copied().unwrap_or(0);
-        let (a, b) = (x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?);
+        let half = self.half();
+        self.rotate_pairs([x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?], x)
+    }
+
+    /// Rotates `[N, heads, L, features]`, where features 2 i and 2 i + 1 of the first E are a pair. The first
+    /// features of all pairs come before the second ones in the result: products of queries and keys do not
+    /// depend on their order.
+    ///
+    /// # Errors
+    /// As [`RopeTables::rotate`].
+    #[track_caller]
+    pub fn rotate_neighbours(&self, x: &Tensor) -> Result<Tensor> {
+        let ends = 2 * self.half();
+        self.rotate_pairs([x.slice_step(-1, 0..ends, 2)?, x.slice_step(-1, 1..ends, 2)?], x)
+    }
+
+    /// The number of pairs.
+    fn half(&self) -> usize {
+        self.cos.dims().last().copied().unwrap_or(0)
+    }
+
+    /// The rotation of pairs of the first features of `x`, and its other features.
+    #[track_caller]
+    fn rotate_pairs(&self, [a, b]: [Tensor; 2], x: &Tensor) -> Result<Tensor> {
+        let half = self.half();
         let first = a.mul(&self.cos)?.sub(&b.mul(&self.sin)?)?;
         let second = b.mul(&self.cos)?.add(&a.mul(&self.sin)?)?;
         let width = x.dims().last().copied().unwrap_or(0);

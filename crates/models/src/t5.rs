@@ -11,7 +11,7 @@ use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{
     Activation, KvCache, LanguageModel, Masking, WeightSource,
-    attention::{attend, causal_mask, join_heads, keys_mask, split_heads},
+    attention::{Scoring, attend, causal_mask, join_heads, keys_mask, split_heads},
     config::check_counts,
     generate::{GenerationConfig, generate, row},
     projected_attention::Memory,
@@ -153,7 +153,8 @@ impl T5Attention {
     ) -> Result<Tensor> {
         let query = split_heads(&self.q.forward(x)?, self.heads)?;
         let Memory { key, value } = self.memory(x)?;
-        let out = cache.attend_biased(layer, [&query, &key, &value], 1.0, None, Some(bias))?;
+        let scoring = Scoring { scale: 1.0, ..Default::default() };
+        let out = cache.attend_by(layer, [&query, &key, &value], scoring, Some(bias))?;
         self.o.forward(&join_heads(&out)?)
     }
 }

@@ -219,6 +219,17 @@ impl WeightSource {
         self.value(name, shape, |rng| initial.draw(shape, rng))?.into_cell(false)
     }
 
+    /// A tensor of this shape that the caller makes parameters of, where the source is not random.
+    #[track_caller]
+    pub(crate) fn stored(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        self.value(name, shape, |_| Err(Error::invalid("WeightSource", format!("no initial \"{name}\""))))
+    }
+
+    /// The dtype of the floats.
+    pub(crate) fn dtype(&self) -> DType {
+        self.inner.dtype.unwrap_or_else(default_dtype)
+    }
+
     #[track_caller]
     fn value(
         &self,
@@ -242,7 +253,7 @@ impl WeightSource {
                 format!("\"{full}\" has the shape {}; this configuration needs {shape:?}", value.shape());
             return Err(Error::invalid("WeightSource", message));
         }
-        let dtype = self.inner.dtype.unwrap_or_else(default_dtype);
+        let dtype = self.dtype();
         if value.dtype().is_float() && value.dtype() != dtype {
             value = value.to_dtype(dtype)?;
         }
@@ -390,6 +401,12 @@ impl WeightSource {
     /// Tensors that this model does not have, by name: the file belongs to another one.
     #[track_caller]
     pub fn finish(&self, ignored: &[&str]) -> Result<()> {
+        self.finish_but(|name| ignored.iter().any(|end| name.ends_with(end)))
+    }
+
+    /// As [`WeightSource::finish`], except for tensors whose names in the file `ignored` knows.
+    #[track_caller]
+    pub(crate) fn finish_but(&self, ignored: impl Fn(&str) -> bool) -> Result<()> {
         let used = self.inner.used.borrow();
         let known: BTreeSet<String> = match &self.inner.origin {
             Origin::File(_, Some(names)) => {
@@ -406,7 +423,7 @@ impl WeightSource {
         let mut left: Vec<&str> = all
             .into_iter()
             .filter(|name| name.starts_with(&prefix) && !known.contains(*name))
-            .filter(|name| !ignored.iter().any(|end| name.ends_with(end)))
+            .filter(|name| !ignored(name))
             .collect();
         if left.is_empty() {
             return Ok(());

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
-    Activation, Initial, KvCache, LanguageModel, WeightSource, read_config, recurrent::padding_mask,
+    Activation, Initial, KvCache, LanguageModel, WeightSource, read_config,
+    recurrent::{causal_convolution, padding_mask},
 };
 
 use scan::selective_scan;
@@ -169,20 +170,9 @@ impl Mixer {
     /// the last steps of both.
     #[track_caller]
     fn convolve(&self, x: &Tensor, before: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-        let (kernel, length) = (self.config.conv_kernel, x.dims()[1]);
-        let whole = match before {
-            Some(before) => Tensor::concat(&[before, x], 1)?,
-            None => x.pad(&[(0, 0), (kernel - 1, 0), (0, 0)], 0.0)?,
-        };
-        let weight = self.conv1d.weight.squeeze(1)?.t()?;
-        let mut sum = whole.narrow(1, 0, length)?.mul(&weight.select(0, 0)?)?;
-        for k in 1..kernel {
-            sum = sum.add(&whole.narrow(1, k, length)?.mul(&weight.select(0, k)?)?)?;
-        }
-        if let Some(bias) = &self.conv1d.bias {
-            sum = sum.add(bias)?;
-        }
-        Ok((self.config.hidden_act.activate(&sum), whole.narrow(1, length, kernel - 1)?))
+        let (weight, bias) = (&self.conv1d.weight, self.conv1d.bias.as_ref());
+        let (sum, last) = causal_convolution(x, before, weight, bias.map(|bias| -> &Tensor { bias }))?;
+        Ok((self.config.hidden_act.activate(&sum), last))
     }
 
     /// The output for `x` `[N, L, hidden_size]`. `mask` `[N, L, 1]` is 0 at padding; `states` has the last

@@ -33,13 +33,57 @@ const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{
 /// Qwen 2's words: each digit alone.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// How a text is split into words before byte pairs are merged: the names of GGUF, whether digits are split
-/// off first, and the pattern of a word.
-const WORDS: &[(&[&str], bool, &str)] = &[
-    (&["default", "gpt-2", "gpt2", "mpt", "olmo", "jais"], false, GPT2),
-    (&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], true, GPT2),
-    (&["llama-bpe", "llama3", "llama-v3", "smaug-bpe"], false, LLAMA3),
-    (&["qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"], false, QWEN2),
+/// Qwen 3.5's words: marks belong to letters.
+const QWEN3_5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// The words of GPT-4o and gpt-oss: a capital after a small letter begins one.
+const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// The parts that DeepSeek 3 splits off one after the other: digits, characters of Chinese and Japanese,
+/// words.
+const DEEPSEEK3: &[&str] = &[
+    r"\p{N}{1,3}",
+    "[一-龥぀-ゟ゠-ヿ]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
+
+/// How a text is split into words before byte pairs are merged.
+struct Words {
+    /// The names of GGUF.
+    names: &'static [&'static str],
+    /// Whether digits are split off first, each alone.
+    digits: bool,
+    /// The patterns by which the text is split one after the other.
+    patterns: &'static [&'static str],
+    /// Whether the text is brought to Unicode's form NFC first.
+    composed: bool,
+    /// Whether a word that is a token is not merged from its bytes.
+    whole: bool,
+}
+
+const PLAIN: Words = Words { names: &[], digits: false, patterns: &[GPT2], composed: false, whole: false };
+
+const WORDS: &[Words] = &[
+    Words { names: &["default", "gpt-2", "gpt2", "mpt", "olmo", "jais"], ..PLAIN },
+    Words {
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
+        digits: true,
+        ..PLAIN
+    },
+    Words {
+        names: &["llama-bpe", "llama3", "llama-v3", "smaug-bpe", "lfm2", "pixtral", "falcon3"],
+        patterns: &[LLAMA3],
+        whole: true,
+        ..PLAIN
+    },
+    Words { names: &["chatglm-bpe", "glm4", "dbrx"], patterns: &[LLAMA3], ..PLAIN },
+    Words {
+        names: &["qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"],
+        patterns: &[QWEN2],
+        composed: true,
+        ..PLAIN
+    },
+    Words { names: &["qwen35"], patterns: &[QWEN3_5], composed: true, ..PLAIN },
+    Words { names: &["gpt-4o"], patterns: &[GPT4O], ..PLAIN },
+    Words { names: &["deepseek-v3"], patterns: DEEPSEEK3, ..PLAIN },
 ];
 
 /// The longest piece that is merged from others, in bytes; SentencePiece's own limit is 16 characters. Each
@@ -152,8 +196,8 @@ fn vocabulary(tokens: &[String]) -> Json {
 /// Byte pair encoding of bytes, as in GPT-2.
 #[track_caller]
 fn byte_pairs(file: &WeightFile, tokens: &[String], pre: &str) -> Result<Json> {
-    let Some((_, digits, words)) = WORDS.iter().find(|(names, ..)| names.contains(&pre)) else {
-        let names: Vec<&str> = WORDS.iter().flat_map(|(names, ..)| names.iter().copied()).collect();
+    let Some(words) = WORDS.iter().find(|words| words.names.contains(&pre)) else {
+        let names: Vec<&str> = WORDS.iter().flat_map(|words| words.names).copied().collect();
         let message = format!("splits words as \"{pre}\"; known are {}", names.join(", "));
         return Err(file_error(file.path(), message));
     };
@@ -164,21 +208,20 @@ fn byte_pairs(file: &WeightFile, tokens: &[String], pre: &str) -> Result<Json> {
     // No token has a space, so that the first one separates the two parts.
     let merges: Vec<_> = merges.iter().filter_map(|merge| merge.split_once(' ')).collect();
     let mut steps = Vec::new();
-    if *digits {
+    if words.digits {
         steps.push(json!({"type": "Digits", "individual_digits": true}));
     }
-    steps
-        .push(json!({"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": false}));
+    let split = |pattern: &&str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+    steps.extend(words.patterns.iter().map(split));
     steps.push(json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
     }));
-    let is_qwen = *words == QWEN2;
     Ok(json!({
-        "normalizer": if is_qwen { json!({"type": "NFC"}) } else { Json::Null },
+        "normalizer": if words.composed { json!({"type": "NFC"}) } else { Json::Null },
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
         "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
         "model": {
-            "type": "BPE", "vocab": vocabulary(tokens), "merges": merges, "ignore_merges": *words == LLAMA3,
+            "type": "BPE", "vocab": vocabulary(tokens), "merges": merges, "ignore_merges": words.whole,
         },
     }))
 }

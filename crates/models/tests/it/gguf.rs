@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The names that llama.cpp's converter gives.
-const NAMES: &[(&str, &str)] = &[
+pub(crate) const NAMES: &[(&str, &str)] = &[
     ("model.embed_tokens.", "token_embd."),
     ("model.norm.", "output_norm."),
     ("lm_head.", "output."),
@@ -32,7 +32,7 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Rows 0, 4, 1, 5, … of each head of 8, as the converter puts them for the architecture `llama`.
-fn interleaved(tensor: &Tensor) -> Tensor {
+pub(crate) fn interleaved(tensor: &Tensor) -> Tensor {
     let rows = tensor.dims()[0];
     let order: Vec<i32> = (0..rows).map(|row| (row / 8 * 8 + row % 8 / 2 + row % 2 * 4) as i32).collect();
     tensor.index_select(0, &Tensor::from_vec(order, [rows], &tensor.device()).unwrap()).unwrap()

@@ -11,6 +11,7 @@ mod fixture;
 mod formula;
 mod generation;
 mod gguf;
+mod gguf_families;
 mod guidance;
 mod language;
 mod peft;

@@ -34,8 +34,15 @@ fn byte_characters() -> Vec<String> {
 
 /// A byte-level tokenizer of a GGUF file: 256 bytes, two merges and two control tokens.
 pub(crate) fn gguf_tokenizer(pre: &str) -> Tokenizer {
+    let more = ["<s>", "<|end|>", "he", "12", "hel"].map(String::from);
+    gguf_tokenizer_of(pre, &more, &["h e", "1 2", "he l"].map(String::from))
+}
+
+/// The same with these tokens after those of the bytes, of which the first two are control tokens, and these
+/// merges.
+fn gguf_tokenizer_of(pre: &str, more: &[String], merges: &[String]) -> Tokenizer {
     let mut tokens = byte_characters();
-    tokens.extend(["<s>", "<|end|>", "he", "12", "hel"].map(String::from));
+    tokens.extend_from_slice(more);
     let mut types = vec![1i32; tokens.len()];
     (types[256], types[257]) = (3, 3);
     let texts = |texts: Vec<String>| GgufValue::Array(GgufArray::Text(texts));
@@ -46,7 +53,7 @@ pub(crate) fn gguf_tokenizer(pre: &str) -> Tokenizer {
         .metadata("tokenizer.ggml.model", "gpt2")
         .metadata("tokenizer.ggml.pre", pre)
         .metadata("tokenizer.ggml.tokens", texts(tokens))
-        .metadata("tokenizer.ggml.merges", texts(["h e", "1 2", "he l"].map(String::from).to_vec()))
+        .metadata("tokenizer.ggml.merges", texts(merges.to_vec()))
         .metadata("tokenizer.ggml.token_type", GgufValue::Array(GgufArray::I32(types)))
         .metadata("tokenizer.ggml.bos_token_id", 256u32)
         .metadata("tokenizer.ggml.eos_token_id", 257u32)
@@ -73,6 +80,42 @@ fn a_tokenizer_in_gguf_metadata_merges_bytes() {
     assert_eq!(tokenizer.decode(&tokenizer.encode(text, true).unwrap().ids, true).unwrap(), text);
     let chat = tokenizer.chat(&[Message::user("hi"), Message::assistant("ho")], false).unwrap();
     assert_eq!(chat, "user: hi<|end|>assistant: ho<|end|>");
+}
+
+/// The tokens of a text, where merges build each of these words from its bytes, and last of all one token of
+/// two neighbouring words.
+fn gguf_words(pre: &str, text: &str, words: &[&str]) -> Vec<String> {
+    let characters = byte_characters();
+    let spelled =
+        |word: &str| -> String { word.bytes().map(|byte| characters[byte as usize].as_str()).collect() };
+    let (mut tokens, mut merges) = (vec!["<s>".to_string(), "<|end|>".to_string()], Vec::new());
+    let mut merge = |left: String, right: String| {
+        tokens.push(format!("{left}{right}"));
+        merges.push(format!("{left} {right}"));
+    };
+    for word in words {
+        let bytes: Vec<char> = spelled(word).chars().collect();
+        (1..bytes.len()).for_each(|at| merge(bytes[..at].iter().collect(), bytes[at].to_string()));
+    }
+    words.windows(2).for_each(|pair| merge(spelled(pair[0]), spelled(pair[1])));
+    tokens[2..].sort();
+    tokens.dedup();
+    let tokenizer = gguf_tokenizer_of(pre, &tokens, &merges);
+    let ids = tokenizer.encode_plain(text).unwrap().ids;
+    ids.iter().map(|id| tokenizer.decode(&[*id], false).unwrap()).collect()
+}
+
+/// The words of a text are those of the library `tokenizers` with the patterns of the published files.
+#[test]
+fn words_of_gguf_tokenizers_are_split_as_published() {
+    let text = "HelloWorld's 12345 กำ.x 日本ab\n";
+    let gpt = ["Hello", "World's", " ", "123", "45", " กำ", ".x", " 日本ab", "\n"];
+    let deepseek = ["HelloWorld", "'s", " ", "123", "45", " กำ", ".x", " ", "日本", "ab", "\n"];
+    let qwen = ["HelloWorld", "'s", " ", "1", "2", "3", "4", "5", " กำ", ".x", " 日本ab", "\n"];
+    for (pre, words) in [("gpt-4o", &gpt[..]), ("deepseek-v3", &deepseek[..]), ("qwen35", &qwen[..])] {
+        let found = gguf_words(pre, text, words);
+        assert_eq!(found, words, "{pre}");
+    }
 }
 
 #[test]

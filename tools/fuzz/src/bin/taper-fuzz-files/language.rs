@@ -2,7 +2,7 @@
 //! that is accepted builds a model with random weights, which reads four tokens; a tokenizer splits a text.
 
 use models::{
-    Bert, Gpt2, GptNeoX, KvCache, LanguageModel, Llama, ModernBert, T5,
+    Bert, Gemma4, Gpt2, GptNeoX, KvCache, LanguageModel, Lfm2, Llama, ModernBert, T5,
     audio::{Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig},
     text::Tokenizer,
     vision::{Clip, ClipConfig, Detr, DetrConfig, Dinov2, Dinov2Config, Siglip, SiglipConfig},
@@ -58,6 +58,11 @@ const WORDS: &[&str] = &[
     "longrope",
     "default",
     "full_attention",
+    "sliding_attention",
+    "linear_attention",
+    "conv",
+    "gpt_oss",
+    "deepseek_v3",
     "sliding_attention",
     "resnet18",
     "BPE",
@@ -154,6 +159,9 @@ fn reads(model: &dyn LanguageModel) -> Result<(), Error> {
 const MODELS: &[(&str, Build)] = &[
     ("gpt2", |bytes, device| reads(&Gpt2::new(&read(bytes)?, &random(device))?)),
     ("gpt_neox", |bytes, device| reads(&GptNeoX::new(&read(bytes)?, &random(device))?)),
+    ("gemma4_text", |bytes, device| reads(&Gemma4::new(&read(bytes)?, &random(device))?)),
+    ("lfm2", |bytes, device| reads(&Lfm2::new(&read(bytes)?, &random(device))?)),
+    ("lfm2_moe", |bytes, device| reads(&Lfm2::new(&read(bytes)?, &random(device))?)),
     ("bert", encoder),
     ("roberta", encoder),
     ("distilbert", encoder),
