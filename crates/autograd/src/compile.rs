@@ -8,7 +8,7 @@ use std::{
 };
 
 use tensor_core::{
-    Call, CallMode, Error, ErrorKind, Replay, ReplayCounts, Result, Tensor, TensorTree,
+    Call, CallMode, Error, ErrorKind, PlanListing, Replay, ReplayCounts, Result, Tensor, TensorTree,
     autocast::autocast_dtype, caller_line, lock, with_own_lines,
 };
 
@@ -129,6 +129,15 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
             Call::Captured | Call::Ran(_) => {}
         }
         returned.ok_or_else(no_form)
+    }
+
+    /// The plan of the last call as data: its kernels, buffers and shapes.
+    ///
+    /// # Errors
+    /// No call so far was compiled; effects beside the results, and numbers that differ from call to call.
+    #[doc(hidden)] // for `ship`
+    pub fn listing(&self) -> Result<PlanListing> {
+        lock(&self.inner).replay.listing()
     }
 
     /// The number of calls that captured the function, that repeated its operations, and that ran it.
