@@ -305,6 +305,11 @@ static inline float atan2_f32(float y, float x) {
     return x != x || y != y ? bits_f32(0x7fc00000u) : signed_f32((float)angle, y);
 }
 
+// @ trunc_f32 abs_f32 signed_f32
+static inline float trunc_f32(float x) {
+    return abs_f32(x) < 8388608.0f ? signed_f32((float)(int32_t)x, x) : x;
+}
+
 // @ pow_f32 ln_f64 exp2_f64 trunc_f32 abs_f32 f32_bits bits_f32
 static inline float pow_f32(float x, float y) {
     if (y == 0.0f || x == 1.0f) return 1.0f;
@@ -321,11 +326,6 @@ static inline float pow_f32(float x, float y) {
     if (f32_bits(x) >> 31 == 0 || (size == 0.0f && !is_odd) || abs_f32(y) == infinite) return power;
     if (is_odd) return -power;
     return is_whole || size == infinite ? power : bits_f32(0x7fc00000u);
-}
-
-// @ trunc_f32 abs_f32 signed_f32
-static inline float trunc_f32(float x) {
-    return abs_f32(x) < 8388608.0f ? signed_f32((float)(int32_t)x, x) : x;
 }
 
 // @ floor_f32 trunc_f32

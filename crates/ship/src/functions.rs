@@ -382,6 +382,12 @@ pub(crate) fn atan2_f32(y: f32, x: f32) -> f32 {
     if x != x || y != y { f32::NAN } else { signed_f32(angle as f32, y) }
 }
 
+// @ trunc_f32 abs_f32 signed_f32
+/// x truncated toward zero.
+pub(crate) fn trunc_f32(x: f32) -> f32 {
+    if abs_f32(x) < 8_388_608.0 { signed_f32((x as i32) as f32, x) } else { x }
+}
+
 // @ pow_f32 ln_f64 exp2_f64 trunc_f32 abs_f32
 /// x^y as IEEE `pow`.
 pub(crate) fn pow_f32(x: f32, y: f32) -> f32 {
@@ -409,12 +415,6 @@ pub(crate) fn pow_f32(x: f32, y: f32) -> f32 {
     } else {
         f32::NAN
     }
-}
-
-// @ trunc_f32 abs_f32 signed_f32
-/// x truncated toward zero.
-pub(crate) fn trunc_f32(x: f32) -> f32 {
-    if abs_f32(x) < 8_388_608.0 { signed_f32((x as i32) as f32, x) } else { x }
 }
 
 // @ floor_f32 trunc_f32

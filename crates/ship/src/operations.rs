@@ -155,7 +155,7 @@ pub(crate) fn binary(op: BinaryOp, of: Arithmetic) -> Option<Text> {
         BinaryOp::Xor if !is_float => both("{a} ^ {b}"),
         BinaryOp::LeftShift if !is_float && !is_bool => each(
             "({u}){b} < sizeof({t}) * 8 ? ({t})(({u}){a} << {b}) : 0",
-            "if {b} as {u} < {u}::BITS as {u} { {a} << {b} } else { 0 }",
+            "if ({b} as {u}) < {u}::BITS as {u} { {a} << {b} } else { 0 }",
         ),
         BinaryOp::RightShift if is_signed => each(
             "{a} >> (({u}){b} < sizeof({t}) * 8 ? {b} : ({t})sizeof({t}) * 8 - 1)",

@@ -1,5 +1,7 @@
-//! Programs of compiled functions.
+//! Programs of compiled functions. The tests need gcc, clang and rustc.
 #![allow(clippy::unwrap_used)]
 
 mod bodies;
+mod functions;
+mod networks;
 mod programs;

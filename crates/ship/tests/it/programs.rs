@@ -11,7 +11,7 @@ const C_FLAGS: &[&str] =
     &["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=address,undefined"];
 
 /// A function with its arguments and with what the CPU gives for them.
-pub struct Case {
+pub(crate) struct Case {
     name: String,
     programs: [Shipment; 2],
     arguments: Vec<Vec<u8>>,
@@ -21,7 +21,7 @@ pub struct Case {
 }
 
 /// Ships a function in both languages.
-pub fn case(
+pub(crate) fn case(
     name: &str,
     tolerance: f64,
     arguments: Vec<Tensor>,
@@ -37,7 +37,7 @@ pub fn case(
 }
 
 /// The elements of a tensor in the host's bytes.
-pub fn bytes(tensor: &Tensor) -> Vec<u8> {
+pub(crate) fn bytes(tensor: &Tensor) -> Vec<u8> {
     let values = tensor.to_vec::<f64>();
     let scalars: Vec<tensor_core::Scalar> = match tensor.dtype() {
         DType::F32 | DType::F64 => values.unwrap().into_iter().map(Into::into).collect(),
@@ -48,7 +48,7 @@ pub fn bytes(tensor: &Tensor) -> Vec<u8> {
 }
 
 /// Compiles and runs all cases in each language, and compares them with the interpreter and the CPU.
-pub fn check(cases: &[Case]) {
+pub(crate) fn check(cases: &[Case]) {
     let expected: Vec<Vec<Vec<u8>>> = cases.iter().map(interpreted).collect();
     let folder = tempfile::tempdir().unwrap();
     let input: Vec<u8> = cases.iter().flat_map(|case| case.arguments.iter().flatten().copied()).collect();
