@@ -78,7 +78,7 @@ impl Layer for Cnn {
 }
 
 /// Trains a network, and gives it ready for use.
-fn trained<M: Module + Layer>(mut model: M, images: &Tensor, labels: &Tensor, epochs: usize) -> Result<M> {
+fn trained<M: Module + Layer>(model: M, images: &Tensor, labels: &Tensor, epochs: usize) -> Result<M> {
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: 3e-3, ..Default::default() });
     for _ in 0..epochs {
         for start in (0..TRAINED).step_by(BATCH) {
@@ -139,7 +139,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let Options { out, epochs } = Options::parse();
     let cpu = taper::cpu();
     let digits = taper::data::Digits::load(&cpu)?;
-    let (images, labels) = (digits.tensors()[0].clone(), digits.tensors()[1].clone());
+    let (images, labels) = digits.tensors();
     let images = images.reshape((-1, 1, 8, 8))?;
     let rng = Generator::seed(7, &cpu);
     let mlp = Mlp { fc1: Linear::new(64, 32, &rng)?, fc2: Linear::new(32, 10, &rng)? };
@@ -149,12 +149,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         conv2: Conv2d::with_config(8, 16, 3, ConvConfig { padding: 1.into(), ..Default::default() }, &rng)?,
         fc: Linear::new(64, 10, &rng)?,
     };
-    let mlp = trained(mlp, &images, &labels, epochs)?;
-    let cnn = trained(cnn, &images, &labels, epochs)?;
+    let mlp = trained(mlp, &images, labels, epochs)?;
+    let cnn = trained(cnn, &images, labels, epochs)?;
     let shown: Vec<Tensor> = (0..SHOWN)
         .map(|k| images.narrow(0, TRAINED + k, 1)?.contiguous())
         .collect::<Result<_>>()?;
-    taper::eval_all(&shown)?;
+    taper::eval_all(&shown.iter().collect::<Vec<_>>())?;
     let labels = labels.narrow(0, TRAINED, SHOWN)?.to_vec::<i32>()?;
     let bits = [
         shipped(&mlp, "mlp", &shown, &out)?,

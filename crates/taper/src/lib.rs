@@ -117,7 +117,7 @@ pub use onnx;
 pub use optim;
 #[cfg(feature = "ship")]
 #[doc(inline)]
-pub use ship;
+pub use ::ship;
 #[cfg(feature = "studio")]
 #[doc(inline)]
 pub use studio;
@@ -131,7 +131,7 @@ pub use train;
 pub use weights;
 
 #[cfg(feature = "ship")]
-pub use ship::ship;
+pub use ::ship::ship;
 
 pub use autograd::{
     Compiled, checkpoint, compile, compile_or_run, enable_grad, func, grad, grad_of, no_grad,

@@ -47,7 +47,7 @@ pub(crate) fn files(language: Language, plan: &Description, arena: &Arena, name:
         Language::Rust => {
             let text = [RUST_HEAD, &helpers, &constants, &functions.text, &body].concat();
             let manifest = format!(
-                "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[dependencies]\n\n[workspace]\n"
+                "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[dependencies]\n"
             );
             vec![("Cargo.toml".into(), manifest), ("src/lib.rs".into(), text)]
         }
