@@ -4,7 +4,8 @@
 //!     cargo run --release -p taper-examples-ship --example ship_digits -- --out firmware
 //!     cd firmware && cargo run --release
 //!
-//! `firmware` beside this file has what the project consists of besides the networks.
+//! `firmware` beside this file has what the project consists of besides the networks, and `host` a program that
+//! times them on the computer itself.
 
 use std::{
     error::Error,
@@ -46,6 +47,8 @@ const FILES: &[(&str, &str)] = &[
     ("arm.x", include_str!("firmware/arm.x")),
     ("src/main.rs", include_str!("firmware/main.rs")),
     ("src/board.rs", include_str!("firmware/board.rs")),
+    ("host/Cargo.toml", include_str!("host/Cargo.toml.txt")),
+    ("host/src/main.rs", include_str!("host/main.rs")),
 ];
 
 #[derive(Debug, Module)]

@@ -65,34 +65,18 @@ impl Language {
 
     /// A number of the host as a literal.
     pub(crate) fn literal(self, scalar: Scalar, dtype: DType, calls: &mut BTreeSet<&'static str>) -> String {
-        let float = |x: f64, text: String, bits: u32| {
-            let suffix = self.of(if bits == 32 { "f" } else { "" }, if bits == 32 { "f32" } else { "f64" });
-            let text = match self {
-                Language::C if x.is_nan() => format!("({})NAN", self.of(if bits == 32 { "float" } else { "double" }, "")),
-                Language::C if x.is_infinite() => {
-                    format!("{}({})INFINITY", if x < 0.0 { "-" } else { "" }, if bits == 32 { "float" } else { "double" })
-                }
-                Language::Rust if x.is_nan() => format!("{suffix}::NAN"),
-                Language::Rust if x.is_infinite() => {
-                    format!("{suffix}::{}INFINITY", if x < 0.0 { "NEG_" } else { "" })
-                }
-                Language::C | Language::Rust => format!("{text}{suffix}"),
-            };
-            if text.starts_with('-') { format!("({text})") } else { text }
-        };
         let signed = |text: String| if text.starts_with('-') { format!("({text})") } else { text };
         match number(scalar, dtype) {
+            Number::F32(x) if x.is_finite() => signed(format!("{x:?}{}", self.of("f", "f32"))),
+            Number::F64(x) if x.is_finite() => signed(format!("{x:?}{}", self.of("", "f64"))),
             Number::F32(x) => {
-                if self == Language::C && !x.is_finite() {
-                    calls.insert("math.h");
-                }
-                float(f64::from(x), format!("{x:?}"), 32)
+                calls.extend((self == Language::C).then_some("bits_f32"));
+                self.of(format!("bits_f32({:#x}u)", x.to_bits()), format!("f32::from_bits({:#x})", x.to_bits()))
             }
             Number::F64(x) => {
-                if self == Language::C && !x.is_finite() {
-                    calls.insert("math.h");
-                }
-                float(x, format!("{x:?}"), 64)
+                calls.extend((self == Language::C).then_some("bits_f64"));
+                let bits = x.to_bits();
+                self.of(format!("bits_f64(UINT64_C({bits:#x}))"), format!("f64::from_bits({bits:#x})"))
             }
             Number::I32(i32::MIN) => self.of("INT32_MIN", "i32::MIN").into(),
             Number::I64(i64::MIN) => self.of("INT64_MIN", "i64::MIN").into(),
@@ -115,6 +99,12 @@ impl Language {
                 (DType::Bool, _) => u8::from(scalar.as_bool()).to_string(),
                 (DType::F32, Scalar::Float(x)) if x.is_finite() => {
                     format!("{:?}{}", x as f32, self.of("f", ""))
+                }
+                // An initializer of C calls no function.
+                (DType::F32 | DType::F64, Scalar::Float(x)) if self == Language::C && !x.is_finite() => {
+                    calls.insert("math.h");
+                    let sign = if x < 0.0 { "-" } else { "" };
+                    format!("{sign}{}", if x.is_nan() { "NAN" } else { "INFINITY" })
                 }
                 (DType::F32 | DType::F64, _) => self.literal(scalar, dtype, calls),
                 (_, Scalar::Int(x)) if dtype.size() < 4 => x.to_string(),
