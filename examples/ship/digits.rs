@@ -154,15 +154,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mlp = trained(mlp, &images, labels, epochs)?;
     let cnn = trained(cnn, &images, labels, epochs)?;
-    let shown: Vec<Tensor> = (0..SHOWN)
-        .map(|k| images.narrow(0, TRAINED + k, 1)?.contiguous())
-        .collect::<Result<_>>()?;
+    let shown: Vec<Tensor> =
+        (0..SHOWN).map(|k| images.narrow(0, TRAINED + k, 1)?.contiguous()).collect::<Result<_>>()?;
     taper::eval_all(&shown.iter().collect::<Vec<_>>())?;
     let labels = labels.narrow(0, TRAINED, SHOWN)?.to_vec::<i32>()?;
-    let bits = [
-        shipped(&mlp, "mlp", &shown, &out)?,
-        shipped(&cnn, "cnn", &shown, &out)?,
-    ];
+    let bits = [shipped(&mlp, "mlp", &shown, &out)?, shipped(&cnn, "cnn", &shown, &out)?];
     for (path, text) in FILES {
         let path = out.join(path);
         fs::create_dir_all(path.parent().unwrap_or(&out))?;

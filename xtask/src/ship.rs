@@ -23,14 +23,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = args.folder.clone().unwrap_or_else(|| workspace.target.join("ship"));
     let mut tests = cargo();
     tests.args(["test", "-p", "taper-ship", "--test", "it"]);
-    succeed(&mut tests, "a program differs from the interpreter of its plan, or gcc, clang or rustc is missing")?;
+    succeed(
+        &mut tests,
+        "a program differs from the interpreter of its plan, or gcc, clang or rustc is missing",
+    )?;
     let mut example = cargo();
-    example.args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--", "--out"]).arg(&folder);
+    example
+        .args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--", "--out"])
+        .arg(&folder);
     succeed(&mut example, "the networks are not shipped")?;
     for target in TARGETS {
         // A project of its own, with its own target directory.
         let mut firmware = cargo();
-        firmware.current_dir(&folder).env_remove("CARGO_TARGET_DIR").args(["run", "--release", "--target", target]);
+        firmware.current_dir(&folder).env_remove("CARGO_TARGET_DIR").args([
+            "run",
+            "--release",
+            "--target",
+            target,
+        ]);
         let message = format!(
             "{target} does not read the digits, or is missing: rustup target add {target}; apt-get install \
              qemu-system-arm qemu-user"

@@ -7,11 +7,10 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use taper::{
-    DType, Tensor,
-    tensor_core::backend::readable_bytes,
-    no_grad,
+    DType, Tensor, no_grad,
     onnx::{HostData, HostTensor, LoadOptions, Model, Size, Value, ValueInfo},
     ship::{Budget, Shipment, Target},
+    tensor_core::backend::readable_bytes,
 };
 
 use crate::{error::Outcome, run::inputs};

@@ -173,9 +173,7 @@ pub(crate) fn inputs(
     let mut found = Vec::new();
     for input in given {
         let Some((name, source)) = input.split_once('=') else {
-            return Err(
-                format!("--input {input}: give NAME=SOURCE; the inputs are {}", listed(known)).into()
-            );
+            return Err(format!("--input {input}: give NAME=SOURCE; the inputs are {}", listed(known)).into());
         };
         let Some(info) = known.iter().find(|info| info.name == name) else {
             return Err(

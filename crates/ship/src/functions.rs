@@ -33,10 +33,8 @@ fn exp_reduced(x: f32, rest: f32) -> [f32; 4] {
     let shifted = (x + rest) * core::f32::consts::LOG2_E + 12_582_912.0;
     let k = shifted - 12_582_912.0;
     let r = k * 2.121_944_4e-4 + (k * -0.693_359_4 + x) + rest;
-    let p = polynomial(
-        r,
-        &[1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5],
-    );
+    let p =
+        polynomial(r, &[1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5]);
     [r, p, k, shifted]
 }
 
@@ -359,7 +357,10 @@ pub(crate) fn tan_f32(x: f32) -> f32 {
 // @ atan2_f32 signed_f32
 /// The angle of the point (x, y).
 pub(crate) fn atan2_f32(y: f32, x: f32) -> f32 {
-    let (u, v) = (f64::from(f32::from_bits(x.to_bits() & 0x7fff_ffff)), f64::from(f32::from_bits(y.to_bits() & 0x7fff_ffff)));
+    let (u, v) = (
+        f64::from(f32::from_bits(x.to_bits() & 0x7fff_ffff)),
+        f64::from(f32::from_bits(y.to_bits() & 0x7fff_ffff)),
+    );
     let u = if u > 1e300 { 1e300 } else { u };
     let v = if v > 1e300 { 1e300 } else { v };
     let steep = v > u;
@@ -400,7 +401,13 @@ pub(crate) fn pow_f32(x: f32, y: f32) -> f32 {
     let (size, is_whole) = (abs_f32(x), trunc_f32(y) == y);
     let is_odd = is_whole && trunc_f32(y * 0.5) * 2.0 != y;
     let power = if abs_f32(y) == f32::INFINITY {
-        if size == 1.0 { 1.0 } else if (size > 1.0) == (y > 0.0) { f32::INFINITY } else { 0.0 }
+        if size == 1.0 {
+            1.0
+        } else if (size > 1.0) == (y > 0.0) {
+            f32::INFINITY
+        } else {
+            0.0
+        }
     } else if size == 0.0 || size == f32::INFINITY {
         if (size == 0.0) == (y > 0.0) { 0.0 } else { f32::INFINITY }
     } else {

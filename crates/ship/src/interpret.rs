@@ -67,9 +67,11 @@ impl Memory {
                 match dtype.arithmetic() {
                     Arithmetic::F64 => N::F64(f64::from_ne_bytes(eight)),
                     Arithmetic::U64 => N::U64(u64::from_ne_bytes(eight)),
-                    Arithmetic::I64 | Arithmetic::F32 | Arithmetic::I32 | Arithmetic::U32 | Arithmetic::Bool => {
-                        N::I64(i64::from_ne_bytes(eight))
-                    }
+                    Arithmetic::I64
+                    | Arithmetic::F32
+                    | Arithmetic::I32
+                    | Arithmetic::U32
+                    | Arithmetic::Bool => N::I64(i64::from_ne_bytes(eight)),
                 }
             }
         }
@@ -259,11 +261,19 @@ macro_rules! integers {
             BinaryOp::Or => a | b,
             BinaryOp::Xor => a ^ b,
             BinaryOp::LeftShift => {
-                if (b as $unsigned) < bits { a << b } else { 0 }
+                if (b as $unsigned) < bits {
+                    a << b
+                } else {
+                    0
+                }
             }
             BinaryOp::RightShift if $is_signed => a >> (b as $unsigned).min(bits - 1),
             BinaryOp::RightShift => {
-                if (b as $unsigned) < bits { a >> b } else { 0 }
+                if (b as $unsigned) < bits {
+                    a >> b
+                } else {
+                    0
+                }
             }
             BinaryOp::Div | BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Gcd => return None,
         };
@@ -279,8 +289,20 @@ pub(crate) fn binary(op: BinaryOp, a: Number, b: Number) -> Option<Number> {
             BinaryOp::Sub => a - b,
             BinaryOp::Mul => a * b,
             BinaryOp::Div => a / b,
-            BinaryOp::Maximum => if a > b || a.is_nan() { a } else { b },
-            BinaryOp::Minimum => if a < b || a.is_nan() { a } else { b },
+            BinaryOp::Maximum => {
+                if a > b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            BinaryOp::Minimum => {
+                if a < b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
             BinaryOp::FloorDiv => f::floor_divide_f32(a, b),
             BinaryOp::Remainder => f::remainder_f32(a, b),
             BinaryOp::Pow => f::pow_f32(a, b),
@@ -293,8 +315,20 @@ pub(crate) fn binary(op: BinaryOp, a: Number, b: Number) -> Option<Number> {
             BinaryOp::Sub => a - b,
             BinaryOp::Mul => a * b,
             BinaryOp::Div => a / b,
-            BinaryOp::Maximum => if a > b || a.is_nan() { a } else { b },
-            BinaryOp::Minimum => if a < b || a.is_nan() { a } else { b },
+            BinaryOp::Maximum => {
+                if a > b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            BinaryOp::Minimum => {
+                if a < b || a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
             BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow | BinaryOp::Atan2 => return None,
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => return None,
             BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd => return None,
@@ -565,10 +599,14 @@ impl Run<'_> {
             Body::Map(program) => {
                 let mut flat = 0;
                 positions(space, |index| {
-                    let load = |run: &Self, k: u16| run.input(usize::from(k), at(layout(usize::from(k)), index));
+                    let load =
+                        |run: &Self, k: u16| run.input(usize::from(k), at(layout(usize::from(k)), index));
                     let values = self.program(program, index, flat, &load)?;
                     flat += 1;
-                    values.into_iter().enumerate().for_each(|(o, value)| self.store(o, at(&to[o], index), value));
+                    values
+                        .into_iter()
+                        .enumerate()
+                        .for_each(|(o, value)| self.store(o, at(&to[o], index), value));
                     Ok(())
                 })
             }
@@ -578,8 +616,9 @@ impl Run<'_> {
                     let mut values = Vec::new();
                     positions(&reduced.iter().map(|&a| space[a]).collect::<Vec<_>>(), |terms| {
                         let index = full(space.len(), kept, reduced, terms);
-                        let load =
-                            |run: &Self, k: u16| run.input(usize::from(k), at(layout(usize::from(k)), &index));
+                        let load = |run: &Self, k: u16| {
+                            run.input(usize::from(k), at(layout(usize::from(k)), &index))
+                        };
                         values.push(run.program(program, &index, 0, &load)?[0]);
                         Ok(())
                     })?;
@@ -594,7 +633,8 @@ impl Run<'_> {
             Body::ArgReduce { op, axis } => {
                 let size = space[*axis];
                 self.over_reduced(|run, kept, reduced| {
-                    let value = |i: usize| run.input(0, at(layout(0), &full(space.len(), kept, reduced, &[i])));
+                    let value =
+                        |i: usize| run.input(0, at(layout(0), &full(space.len(), kept, reduced, &[i])));
                     let mut best = 0;
                     for i in 1..size {
                         if is_better(*op == ArgReduceOp::ArgMax, value(i), value(best)) {
@@ -658,10 +698,7 @@ impl Run<'_> {
     }
 
     /// Calls `f` with each position of the axes that output 0 keeps, and with the reduced axes.
-    fn over_reduced(
-        &mut self,
-        mut f: impl FnMut(&mut Self, &[usize], &[usize]) -> Result<()>,
-    ) -> Result<()> {
+    fn over_reduced(&mut self, mut f: impl FnMut(&mut Self, &[usize], &[usize]) -> Result<()>) -> Result<()> {
         let kernel = &self.step.kernel;
         let reduced = kernel.reduced_axes();
         let kept: Vec<usize> = kernel.outputs[0].axes.iter().map(|&axis| kernel.space[axis]).collect();

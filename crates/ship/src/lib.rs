@@ -112,7 +112,8 @@ impl Shipment {
     pub fn named(self, name: &str) -> Result<Shipment> {
         let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_word) {
-            let message = format!("`{name}` is no name of a program: lower-case letters, digits and underscores");
+            let message =
+                format!("`{name}` is no name of a program: lower-case letters, digits and underscores");
             return Err(Error::invalid("ship", message));
         }
         Ok(Shipment::written(self.plan, self.arena, self.target, name))
@@ -161,7 +162,8 @@ impl Shipment {
     /// # Errors
     /// Arguments of other sizes; an index out of range.
     pub fn interpret(&self, arguments: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let wanted: Vec<usize> = self.arguments().map(|(shape, dtype)| shape.numel() * dtype.size()).collect();
+        let wanted: Vec<usize> =
+            self.arguments().map(|(shape, dtype)| shape.numel() * dtype.size()).collect();
         let given: Vec<usize> = arguments.iter().map(Vec::len).collect();
         if wanted != given {
             return Err(Error::invalid("ship", format!("arguments of {given:?} bytes for {wanted:?}")));

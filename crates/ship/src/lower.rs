@@ -37,7 +37,9 @@ pub(crate) fn step(
     let any: &dyn Any = custom;
     if let Some(pool) = any.downcast_ref::<MaxPool>() {
         if is_read(1) {
-            return Err(step.refuse("the positions of a max pooling cannot be shipped: return the values only"));
+            return Err(
+                step.refuse("the positions of a max pooling cannot be shipped: return the values only")
+            );
         }
         max_pool(plan, step, pool);
         return Ok(());
@@ -107,7 +109,8 @@ fn max_pool(plan: &mut Description, step: &ListedStep, pool: &MaxPool) {
     let operand = &step.kernel.operands[0];
     let (dtype, planes) = (operand.dtype, operand.layout.shape());
     let (count, sizes) = (planes[0], [planes[1], planes[2], planes[3]]);
-    let reach = |a: usize| (pool.outputs[a] - 1) * pool.stride[a] + (pool.window[a] - 1) * pool.dilation[a] + 1;
+    let reach =
+        |a: usize| (pool.outputs[a] - 1) * pool.stride[a] + (pool.window[a] - 1) * pool.dilation[a] + 1;
     let padded: [usize; 3] = std::array::from_fn(|a| reach(a).max(pool.padding[a] + sizes[a]));
     let mut source = step.inputs[0];
     if padded != sizes {
@@ -244,7 +247,8 @@ fn recur(plan: &mut Description, step: &ListedStep, recurrence: &Recurrence) {
         }
         plan.step(product.clone(), inputs, vec![(of_state, 0)], Vec::new(), step);
         let after = (hidden, t * batch * size);
-        let (mut inputs, mut outputs) = (vec![(step.inputs[0], t * batch * wide), (of_state, 0)], vec![after]);
+        let (mut inputs, mut outputs) =
+            (vec![(step.inputs[0], t * batch * wide), (of_state, 0)], vec![after]);
         match (cell, last_cell) {
             (RecurrentCell::Lstm, Some(last)) => {
                 inputs.push((if k == 0 { step.inputs[3] } else { last }, 0));

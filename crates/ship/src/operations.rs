@@ -29,11 +29,7 @@ const fn each(c: &'static str, rust: &'static str) -> Option<Text> {
 /// A call of a function that has the same name in both languages.
 macro_rules! call {
     ($name:literal, $arguments:literal) => {
-        Some(Text {
-            c: concat!($name, $arguments),
-            rust: concat!($name, $arguments),
-            calls: &[$name],
-        })
+        Some(Text { c: concat!($name, $arguments), rust: concat!($name, $arguments), calls: &[$name] })
     };
     ($name:literal) => {
         call!($name, "({a})")
@@ -59,16 +55,12 @@ pub(crate) fn unary(op: UnaryOp, of: Arithmetic) -> Option<Text> {
             rust: "f64::from_bits({a}.to_bits() & (u64::MAX >> 1))",
             calls: &["bits_f64", "f64_bits"],
         }),
-        UnaryOp::Abs if is_signed => {
-            each("{a} < 0 ? ({t})(({u})0 - ({u}){a}) : {a}", "{a}.wrapping_abs()")
-        }
+        UnaryOp::Abs if is_signed => each("{a} < 0 ? ({t})(({u})0 - ({u}){a}) : {a}", "{a}.wrapping_abs()"),
         UnaryOp::Abs if of != A::Bool => both("{a}"),
         UnaryOp::Sign if of == A::F32 => call!("sign_f32"),
         UnaryOp::Sign if is_signed => each("({a} > 0) - ({a} < 0)", "{a}.signum()"),
         UnaryOp::Sign if matches!(of, A::U32 | A::U64) => each("{a} != 0", "({a} != 0) as {t}"),
-        UnaryOp::Relu if is_float => {
-            each("{a} < 0 ? 0 : {a}", "if {a} < 0.0 { 0.0 } else { {a} }")
-        }
+        UnaryOp::Relu if is_float => each("{a} < 0 ? 0 : {a}", "if {a} < 0.0 { 0.0 } else { {a} }"),
         UnaryOp::Relu if is_signed => each("{a} < 0 ? 0 : {a}", "{a}.max(0)"),
         UnaryOp::Relu if of != A::Bool => both("{a}"),
         UnaryOp::Not if of == A::Bool => both("!{a}"),
@@ -161,9 +153,10 @@ pub(crate) fn binary(op: BinaryOp, of: Arithmetic) -> Option<Text> {
             "{a} >> (({u}){b} < sizeof({t}) * 8 ? {b} : ({t})sizeof({t}) * 8 - 1)",
             "{a} >> ({b} as {u}).min({u}::BITS as {u} - 1)",
         ),
-        BinaryOp::RightShift if !is_float && !is_bool => {
-            each("{b} < sizeof({t}) * 8 ? {a} >> {b} : 0", "if {b} < {t}::BITS as {t} { {a} >> {b} } else { 0 }")
-        }
+        BinaryOp::RightShift if !is_float && !is_bool => each(
+            "{b} < sizeof({t}) * 8 ? {a} >> {b} : 0",
+            "if {b} < {t}::BITS as {t} { {a} >> {b} } else { 0 }",
+        ),
         BinaryOp::Sub | BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::Remainder => None,
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => None,
         BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd => None,

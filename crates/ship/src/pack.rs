@@ -37,12 +37,10 @@ pub(crate) fn pack(plan: &Description) -> Arena {
     let at = |step: usize| lives.iter().filter(move |life| life.first <= step && step <= life.last);
     let peak = (0..plan.steps.len()).map(|step| at(step).map(|life| life.bytes).sum()).max().unwrap_or(0);
     let length = |life: &Life| life.last - life.first + 1;
-    let keys: [&dyn Fn(&Life) -> usize; 4] = [
-        &|life| life.bytes,
-        &|life| life.bytes * length(life),
-        &|life| length(life),
-        &|life| plan.steps.len() - life.first,
-    ];
+    let keys: [&dyn Fn(&Life) -> usize; 4] =
+        [&|life| life.bytes, &|life| life.bytes * length(life), &|life| length(life), &|life| {
+            plan.steps.len() - life.first
+        }];
     let mut best: Option<(usize, Vec<usize>)> = None;
     let keep = |order: &[Life], best: &mut Option<(usize, Vec<usize>)>| {
         let (bytes, offsets) = place(order, plan.buffers.len());

@@ -90,6 +90,9 @@ mod environment;
 mod pipe;
 mod registry;
 
+#[cfg(feature = "ship")]
+#[doc(inline)]
+pub use ::ship;
 #[doc(inline)]
 pub use autograd;
 #[doc(inline)]
@@ -115,9 +118,6 @@ pub use nn;
 pub use onnx;
 #[doc(inline)]
 pub use optim;
-#[cfg(feature = "ship")]
-#[doc(inline)]
-pub use ::ship;
 #[cfg(feature = "studio")]
 #[doc(inline)]
 pub use studio;

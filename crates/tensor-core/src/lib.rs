@@ -112,8 +112,8 @@ pub use schedule::{
         refuse_in_capture, refuse_later,
     },
     replay::{
-        BufferSource, Call, CallMode, GraphNumbers, ListedBuffer, ListedStep, ListedValue, PlanListing, Replay,
-        ReplayCounts, as_leaf,
+        BufferSource, Call, CallMode, GraphNumbers, ListedBuffer, ListedStep, ListedValue, PlanListing,
+        Replay, ReplayCounts, as_leaf,
     },
 };
 pub use schedule::{

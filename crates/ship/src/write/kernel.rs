@@ -210,7 +210,14 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The value of an instruction, defined as a variable; gives its name. A number is its literal.
-    fn instr(&mut self, program: &Program, r: usize, regs: &[String], flat: &Place, operands: Operands<'_>) -> String {
+    fn instr(
+        &mut self,
+        program: &Program,
+        r: usize,
+        regs: &[String],
+        flat: &Place,
+        operands: Operands<'_>,
+    ) -> String {
         let dtype = program.dtypes[r];
         let own = dtype.arithmetic();
         let reg = |r: u16| regs[usize::from(r)].clone();
@@ -545,7 +552,8 @@ impl<'a> KernelWriter<'a> {
             let inner = self.open_all(&along.sizes);
             let nests = [(&outer, &rows), (&inner, &along)];
             let flat = self.flat(&nests);
-            let wanted: Vec<u16> = due.iter().map(|(_, r)| *r).chain(folds.iter().map(|(.., a)| *a)).collect();
+            let wanted: Vec<u16> =
+                due.iter().map(|(_, r)| *r).chain(folds.iter().map(|(.., a)| *a)).collect();
             let mut here = regs.clone();
             // Uniform registers and folds are there already.
             let mut varying = vec![false; regs.len()];
@@ -625,8 +633,10 @@ impl<'a> KernelWriter<'a> {
         let nests = [(&outer, &lines)];
         let size = kernel.space[axis];
         let (mut from, mut to) = (self.operand_place(0, &nests), self.output_place(0, &nests));
-        let (mut step, mut out) =
-            (kernel.operands[0].layout.strides()[axis], kernel.outputs[0].strides_over(kernel.space.rank())[axis]);
+        let (mut step, mut out) = (
+            kernel.operands[0].layout.strides()[axis],
+            kernel.outputs[0].strides_over(kernel.space.rank())[axis],
+        );
         if reverse {
             from.offset = from.offset.wrapping_add_signed((size as isize - 1) * step);
             to.offset = to.offset.wrapping_add_signed((size as isize - 1) * out);
@@ -791,7 +801,8 @@ impl<'a> KernelWriter<'a> {
 
     /// `sum += a · b`.
     fn add_product(&mut self, dtype: DType, of: Arithmetic, sum: &str, a: &str, b: &str) {
-        let [a, b] = [a, b].map(|x| if x.contains(' ') || x.starts_with('(') { format!("({x})") } else { x.into() });
+        let [a, b] =
+            [a, b].map(|x| if x.contains(' ') || x.starts_with('(') { format!("({x})") } else { x.into() });
         let term = self.text(operations::binary(BinaryOp::Mul, of), of, &a, &b);
         let term = if dtype.is_float() { term } else { format!("({term})") };
         let next = self.text(operations::binary(BinaryOp::Add, of), of, sum, &term);

@@ -48,7 +48,9 @@ impl Language {
     fn unsigned(self, of: Arithmetic) -> &'static str {
         match of {
             Arithmetic::U64 | Arithmetic::I64 | Arithmetic::F64 => self.of("uint64_t", "u64"),
-            Arithmetic::Bool | Arithmetic::U32 | Arithmetic::I32 | Arithmetic::F32 => self.of("uint32_t", "u32"),
+            Arithmetic::Bool | Arithmetic::U32 | Arithmetic::I32 | Arithmetic::F32 => {
+                self.of("uint32_t", "u32")
+            }
         }
     }
 
@@ -71,7 +73,10 @@ impl Language {
             Number::F64(x) if x.is_finite() => signed(format!("{x:?}{}", self.of("", "f64"))),
             Number::F32(x) => {
                 calls.extend((self == Language::C).then_some("bits_f32"));
-                self.of(format!("bits_f32({:#x}u)", x.to_bits()), format!("f32::from_bits({:#x})", x.to_bits()))
+                self.of(
+                    format!("bits_f32({:#x}u)", x.to_bits()),
+                    format!("f32::from_bits({:#x})", x.to_bits()),
+                )
             }
             Number::F64(x) => {
                 calls.extend((self == Language::C).then_some("bits_f64"));
@@ -131,7 +136,13 @@ impl Language {
     }
 
     /// A number of one type as another, both in registers, without the range of narrow integers.
-    pub(crate) fn cast(self, from: Arithmetic, to: Arithmetic, a: &str, calls: &mut BTreeSet<&'static str>) -> String {
+    pub(crate) fn cast(
+        self,
+        from: Arithmetic,
+        to: Arithmetic,
+        a: &str,
+        calls: &mut BTreeSet<&'static str>,
+    ) -> String {
         use Arithmetic as A;
         let name = match (from, to) {
             _ if from == to => return a.into(),
@@ -206,8 +217,10 @@ impl Language {
                 needed.extend(names);
             }
         }
-        let is_needed = |names: &str| names.split_whitespace().next().is_some_and(|name| needed.contains(name));
-        let text: String = parts.iter().filter(|(names, _)| is_needed(names)).map(|(_, body)| *body).collect();
+        let is_needed =
+            |names: &str| names.split_whitespace().next().is_some_and(|name| needed.contains(name));
+        let text: String =
+            parts.iter().filter(|(names, _)| is_needed(names)).map(|(_, body)| *body).collect();
         text.replace("pub(crate) fn", "fn")
     }
 

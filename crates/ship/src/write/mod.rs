@@ -96,7 +96,9 @@ fn functions(language: Language, plan: &Description) -> Functions {
             let at = at.rsplit_once('/').map_or(at, |(_, file)| file);
             let _ = writeln!(text, "/* {}, {at}:{} */", step.op, step.location.line());
             let _ = match (language, writer.may_fail) {
-                (Language::C, false) => writeln!(text, "static void kernel_{number}({parameters}) {{\n{body}}}\n"),
+                (Language::C, false) => {
+                    writeln!(text, "static void kernel_{number}({parameters}) {{\n{body}}}\n")
+                }
                 (Language::C, true) => {
                     writeln!(text, "static int kernel_{number}({parameters}) {{\n{body}    return 0;\n}}\n")
                 }
@@ -167,7 +169,8 @@ fn signature(language: Language, plan: &Description) -> String {
 
 /// The shapes of the arguments and the results, for a comment.
 fn shapes(plan: &Description) -> String {
-    let arguments = plan.arguments.iter().enumerate().map(|(k, (shape, dtype, _))| format!("x{k} {dtype} {shape}"));
+    let arguments =
+        plan.arguments.iter().enumerate().map(|(k, (shape, dtype, _))| format!("x{k} {dtype} {shape}"));
     let results = plan.results.iter().enumerate();
     let results = results.map(|(k, (shape, buffer))| format!("y{k} {} {shape}", plan.buffers[*buffer].dtype));
     arguments.chain(results).collect::<Vec<_>>().join(", ")
@@ -197,7 +200,13 @@ fn address(language: Language, plan: &Description, arena: &Arena, window: Window
     let own = &plan.buffers[buffer];
     let ty = language.stored(own.dtype);
     let offset = arena.offsets[buffer].unwrap_or(0) + start * own.dtype.size();
-    let plus = |base: String| if start == 0 { base } else { language.of(format!("{base} + {start}"), format!("{base}.add({start})")) };
+    let plus = |base: String| {
+        if start == 0 {
+            base
+        } else {
+            language.of(format!("{base} + {start}"), format!("{base}.add({start})"))
+        }
+    };
     match (&own.role, language) {
         (Role::Argument(k), Language::C) => plus(format!("x{k}")),
         (Role::Argument(k), Language::Rust) => plus(format!("x{k}.as_ptr()")),

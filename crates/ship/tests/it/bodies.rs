@@ -24,7 +24,8 @@ pub(crate) fn floats(shape: &[usize], seed: u64) -> Tensor {
 
 /// Whole numbers from 0 to below `end`, minus `below`.
 fn integers(shape: &[usize], seed: u64, (end, below): (u32, f64), dtype: DType) -> Tensor {
-    let numbers = floats(shape, seed).add_scalar(2.0).mul_scalar(f64::from(end) / 4.0).floor().sub_scalar(below);
+    let numbers =
+        floats(shape, seed).add_scalar(2.0).mul_scalar(f64::from(end) / 4.0).floor().sub_scalar(below);
     let integers = numbers.to_dtype(dtype).unwrap();
     integers.eval().unwrap();
     integers
@@ -100,7 +101,12 @@ fn reductions() {
     };
     let exact = |x: &[Tensor]| {
         let x = &x[0];
-        Ok(vec![x.sum_axis(1, false)?, x.amax(2, false)?, x.argmax_axis(1, false)?, x.gt_scalar(0).any_axis(0, false)?])
+        Ok(vec![
+            x.sum_axis(1, false)?,
+            x.amax(2, false)?,
+            x.argmax_axis(1, false)?,
+            x.gt_scalar(0).any_axis(0, false)?,
+        ])
     };
     check(&[
         case("folds", 1e-5, vec![x.clone()], folds),
@@ -109,7 +115,9 @@ fn reductions() {
         case("softmax", 1e-6, vec![x.clone()], |x| {
             Ok(vec![x[0].softmax(2)?, x[0].log_softmax(1)?, x[0].logsumexp(2, false)?])
         }),
-        case("norm", 1e-5, vec![x.clone(), floats(&[6], 3)], |x| one(layer_norm(&x[0], [6], Some(&x[1]), None, 1e-5))),
+        case("norm", 1e-5, vec![x.clone(), floats(&[6], 3)], |x| {
+            one(layer_norm(&x[0], [6], Some(&x[1]), None, 1e-5))
+        }),
         case("running", 1e-5, vec![x.clone()], |x| {
             let (greatest, at) = x[0].cummax(1)?;
             Ok(vec![x[0].cumsum(1)?, x[0].cumprod(2)?, x[0].flip(0)?.cumsum(0)?, greatest, at])
@@ -128,18 +136,25 @@ fn products() {
     let options = ConvOptions { stride: [2, 1], padding: [1, 1].into(), ..Default::default() };
     check(&[
         case("dense", 1e-6, vec![matrix(3, 20, 1)], dense),
-        case("prime", 1e-5, vec![matrix(3, 20, 1)], move |x| one(x[0].matmul(&wide)?.tanh().add(&x[0].sum()))),
+        case("prime", 1e-5, vec![matrix(3, 20, 1)], move |x| {
+            one(x[0].matmul(&wide)?.tanh().add(&x[0].sum()))
+        }),
         case("both", 1e-5, vec![floats(&[2, 5, 6], 1), floats(&[2, 6, 7], 2)], |x| one(x[0].matmul(&x[1]))),
         case("transposed", 1e-5, vec![matrix(9, 5, 1), matrix(9, 8, 2)], |x| one(x[0].t()?.matmul(&x[1]))),
         case("dots", 1e-5, vec![matrix(5, 9, 1), matrix(8, 9, 2)], |x| one(x[0].matmul(&x[1].t()?))),
         case("vector", 1e-5, vec![floats(&[9], 1), floats(&[9], 2)], |x| one(x[0].dot(&x[1]))),
-        case("conv", 1e-5, vec![floats(&[1, 2, 9, 8], 1)], move |x| one(conv2d(&x[0], &kernel, None, options.clone()))),
+        case("conv", 1e-5, vec![floats(&[1, 2, 9, 8], 1)], move |x| {
+            one(conv2d(&x[0], &kernel, None, options.clone()))
+        }),
         case("depthwise", 1e-5, vec![floats(&[1, 2, 9, 8], 1)], move |x| {
             one(conv2d(&x[0], &depthwise, None, ConvOptions { groups: 2, ..Default::default() }))
         }),
-        case("whole_products", 0.0, vec![small.to_dtype(DType::I32).unwrap().contiguous().unwrap()], move |x| {
-            one(x[0].matmul(&long.to_dtype(DType::I32)?)?.add_scalar(7).to_dtype(DType::I8))
-        }),
+        case(
+            "whole_products",
+            0.0,
+            vec![small.to_dtype(DType::I32).unwrap().contiguous().unwrap()],
+            move |x| one(x[0].matmul(&long.to_dtype(DType::I32)?)?.add_scalar(7).to_dtype(DType::I8)),
+        ),
         case("attention", 1e-5, vec![floats(&[1, 2, 5, 8], 1), floats(&[1, 2, 5, 8], 2)], |x| {
             let options = |is_causal| AttentionOptions { is_causal, ..Default::default() };
             Ok(vec![
@@ -155,7 +170,8 @@ fn indices_and_copies() {
     let x = floats(&[4, 6], 1);
     let at = |shape: &[usize], end| integers(shape, 5, (end, 0.0), DType::I64);
     let pool = |name: &str, pad: usize| -> Case {
-        let options = nn::functional::PoolOptions { stride: Some([2, 2]), padding: [pad, pad], ..Default::default() };
+        let options =
+            nn::functional::PoolOptions { stride: Some([2, 2]), padding: [pad, pad], ..Default::default() };
         case(name, 0.0, vec![floats(&[1, 2, 9, 8], 1)], move |x| {
             one(nn::functional::max_pool2d_with(&x[0], [3, 3], options.clone()))
         })
@@ -163,12 +179,16 @@ fn indices_and_copies() {
     let table = floats(&[7, 5], 2);
     check(&[
         case("gather", 0.0, vec![x.clone(), at(&[4, 3], 6)], |x| one(x[0].gather(1, &x[1]))),
-        case("gather_in_map", 1e-6, vec![x.clone(), at(&[4, 3], 6)], |x| one(x[0].gather(1, &x[1])?.exp().sum_axis(1, false))),
+        case("gather_in_map", 1e-6, vec![x.clone(), at(&[4, 3], 6)], |x| {
+            one(x[0].gather(1, &x[1])?.exp().sum_axis(1, false))
+        }),
         case("embedding", 0.0, vec![at(&[2, 3], 7)], move |x| one(embedding(&x[0], &table))),
         case("scatter", 1e-6, vec![x.clone(), at(&[4, 3], 6), floats(&[4, 3], 3)], |x| {
             Ok(vec![x[0].scatter_add(1, &x[1], &x[2])?, x[0].scatter(1, &x[1], &x[2])?])
         }),
-        case("concat", 0.0, vec![x.clone(), floats(&[2, 6], 3)], |x| one(Tensor::concat(&[&x[0], &x[1], &x[0]], 0))),
+        case("concat", 0.0, vec![x.clone(), floats(&[2, 6], 3)], |x| {
+            one(Tensor::concat(&[&x[0], &x[1], &x[0]], 0))
+        }),
         case("pad", 0.0, vec![x.clone()], |x| one(x[0].pad(&[(1, 2), (0, 3)], 1.5))),
         case("plain_pool", 0.0, vec![floats(&[1, 2, 9, 8], 1)], |x| one(max_pool2d(&x[0], [3, 3]))),
         pool("padded_pool", 1),
@@ -219,7 +239,10 @@ fn a_passed_budget_names_the_largest_tensors() {
     let check = |flash, ram| Budget { flash, ram }.check(sizes);
     check(Some(64 << 10), Some(4000)).unwrap();
     let text = check(None, Some(3999)).unwrap_err().to_string();
-    assert!(text.contains("RAM") && text.contains("1000 elements of f32 made by") && text.contains("bodies.rs"), "{text}");
+    assert!(
+        text.contains("RAM") && text.contains("1000 elements of f32 made by") && text.contains("bodies.rs"),
+        "{text}"
+    );
     let text = check(Some(40_000), None).unwrap_err().to_string();
     assert!(text.contains("flash") && text.contains("5000 elements of f32 read by matmul at"), "{text}");
     assert!(program.named("Not a name").is_err());

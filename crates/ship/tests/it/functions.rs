@@ -29,7 +29,11 @@ fn functions_have_the_bits_of_the_baseline() {
         let mut child = test_process(functions_have_the_bits_of_the_baseline);
         let output = child.env("TAPER_CPU_ISA", "baseline").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         return;
     }
     type Function = fn(&Tensor) -> Result<Tensor>;
@@ -54,8 +58,10 @@ fn functions_have_the_bits_of_the_baseline() {
         ("relu", |x| Ok(x.relu())),
         ("infinite", |x| x.isinf().logical_or(&x.isnan())),
     ];
-    let mut cases: Vec<_> =
-        of_all.into_iter().map(|(name, f)| case(name, 0.0, vec![sweep()], move |x| Ok(vec![f(&x[0])?]))).collect();
+    let mut cases: Vec<_> = of_all
+        .into_iter()
+        .map(|(name, f)| case(name, 0.0, vec![sweep()], move |x| Ok(vec![f(&x[0])?])))
+        .collect();
     let of_angles: [(&str, Function); 3] =
         [("sin", |x| Ok(x.sin())), ("cos", |x| Ok(x.cos())), ("tan", |x| Ok(x.tan()))];
     cases.extend(of_angles.map(|(name, f)| case(name, 0.0, vec![angles()], move |x| Ok(vec![f(&x[0])?]))));

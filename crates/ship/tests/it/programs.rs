@@ -78,7 +78,8 @@ fn interpreted(case: &Case) -> Vec<Vec<u8>> {
         assert_eq!(found.len(), on_cpu.len(), "{}", case.name);
         for (at, (found, on_cpu)) in numbers(found).into_iter().zip(numbers(on_cpu)).enumerate() {
             let (a, b) = (found.as_f64(), on_cpu.as_f64());
-            let near = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= case.tolerance * b.abs().max(1.0);
+            let near =
+                a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= case.tolerance * b.abs().max(1.0);
             assert!(near, "{}: element {at} of result {k} is {a:e}, and {b:e} on the CPU", case.name);
         }
     }
@@ -160,7 +161,9 @@ fn write_c(folder: &Path, cases: &[Case]) {
         writeln!(calls, "  }}").unwrap();
     }
     let open = "int main(void) {\n  FILE *in = fopen(\"input\", \"rb\"), *out = fopen(\"output\", \"wb\");\n";
-    let text = format!("{main}{open}  if (!in || !out) return 1;\n{calls}  fclose(in);\n  return fclose(out);\n}}\n");
+    let text = format!(
+        "{main}{open}  if (!in || !out) return 1;\n{calls}  fclose(in);\n  return fclose(out);\n}}\n"
+    );
     fs::write(folder.join("main.c"), text).unwrap();
 }
 
@@ -191,7 +194,8 @@ fn write_rust(folder: &Path, cases: &[Case]) {
             arrays.iter().map(|(array, .., is_result)| format!("{}{array}", reference(*is_result))).collect();
         writeln!(calls, "    {name}::run(&mut arena, {}).unwrap();", names.join(", ")).unwrap();
         for (array, ..) in arrays.iter().filter(|(.., is_result)| *is_result) {
-            writeln!(calls, "    for y in {array}.iter() {{ out.write_all(&y.to_ne_bytes()).unwrap(); }}").unwrap();
+            writeln!(calls, "    for y in {array}.iter() {{ out.write_all(&y.to_ne_bytes()).unwrap(); }}")
+                .unwrap();
         }
         writeln!(calls, "  }}").unwrap();
     }

@@ -164,7 +164,8 @@ impl Reader<'_> {
                     return Ok(buffer);
                 }
                 if self.program.arguments.is_view(k) {
-                    let message = format!("argument {k} is a view of a larger tensor: call .contiguous() on it");
+                    let message =
+                        format!("argument {k} is a view of a larger tensor: call .contiguous() on it");
                     return Err(refusal(node, &message));
                 }
                 let buffer = self.buffer(dtype, shape.numel(), BufferSource::Argument(k));
@@ -178,9 +179,10 @@ impl Reader<'_> {
                     None => Err(refusal(node, "a tensor that the function reads is gone: call it once more")),
                 }
             }
-            Source::State(..) => {
-                Err(refusal(node, "the function reads a state of the host, such as an optimizer's or a cache's"))
-            }
+            Source::State(..) => Err(refusal(
+                node,
+                "the function reads a state of the host, such as an optimizer's or a cache's",
+            )),
             Source::Made(_) => Err(refusal(node, "a result of the function is read before it is made")),
         }
     }
@@ -215,8 +217,7 @@ impl Reader<'_> {
         for wanted in &step.scalars {
             let of = &self.program.nodes[wanted.item as usize];
             if self.program.varying[wanted.item as usize].is_some() {
-                let message =
-                    "the function draws random numbers or reads a number of the host, which differ from call \
+                let message = "the function draws random numbers or reads a number of the host, which differ from call \
                      to call: call .eval() on the model, or pass them as an argument";
                 return Err(refusal(of, message));
             }

@@ -12,12 +12,12 @@ use std::sync::{Arc, Weak};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+pub(crate) use self::numbers::has_own_constants;
+use self::program::{Arguments, AssignedCell, Leaf, Made, Program, Source, StateOf, Varying, with_value};
 pub use self::{
     listing::{BufferSource, ListedBuffer, ListedStep, ListedValue, PlanListing},
     numbers::GraphNumbers,
 };
-pub(crate) use self::numbers::has_own_constants;
-use self::program::{Arguments, AssignedCell, Leaf, Made, Program, Source, StateOf, Varying, with_value};
 use super::{
     PlanCache, UNWATCHED, by_device,
     capture::{
