@@ -11,7 +11,7 @@
 //! | [`Budget`], [`Sizes`] | the memory that it may take, and takes |
 //!
 //! `description` holds the plan as buffers and steps; `lower`, `fold` and `relayout` simplify it, `pack` places
-//! its buffers, `interpret` runs it, and `write` prints it.
+//! its buffers, `interpret` runs it on `number`s, and `write` prints it.
 
 mod description;
 mod fold;
@@ -19,6 +19,7 @@ mod fold;
 mod functions;
 mod interpret;
 mod lower;
+mod number;
 mod operations;
 mod pack;
 mod relayout;

@@ -51,10 +51,8 @@ pub(crate) fn constants(plan: &mut Description) {
             matches!(plan.buffers[window.buffer].role, Role::Constant(_)) && elements == window.len
         };
         let movable = [0, 1].map(is_movable);
-        let found = candidates(step).find_map(|axis| {
-            let fits = |n: usize| matches!(stride(step, n, axis), 0 | 1) || movable[n];
-            (fits(0) && fits(1)).then_some(axis)
-        });
+        let fits = |n: usize, axis: usize| matches!(stride(step, n, axis), 0 | 1) || movable[n];
+        let found = candidates(step).find(|&axis| fits(0, axis) && fits(1, axis));
         let Some(axis) = found else { continue };
         for n in 0..2 {
             if !matches!(stride(&plan.steps[k], n, axis), 0 | 1) {

@@ -3,23 +3,20 @@
 use std::{collections::BTreeSet, fmt::Write};
 
 use tensor_core::{
-    ArgReduceOp, Arithmetic, BinaryOp, CumulativeOp, DType, Layout, ReduceOp, Scalar, collapse,
+    Arithmetic, BinaryOp, DType, Layout, Scalar, collapse,
     kernel::{Body, Instr, Program},
-    rows::RowProgram,
 };
 
 use super::language::Language;
 use crate::{
     description::Step,
-    interpret::{beginning, combination},
     operations::{self, Text},
-    relayout::{tile_axis, tile_size},
 };
 
 /// The writer of one kernel.
 pub(crate) struct KernelWriter<'a> {
-    language: Language,
-    step: &'a Step,
+    pub(super) language: Language,
+    pub(super) step: &'a Step,
     text: String,
     depth: usize,
     /// The number of loops and temporaries so far, for their names.
@@ -31,34 +28,34 @@ pub(crate) struct KernelWriter<'a> {
 }
 
 /// Loops over axes: for each, its variable and its size.
-type Loops = Vec<(String, usize)>;
+pub(super) type Loops = Vec<(String, usize)>;
 
 /// Axes of the space as loops, with the strides of several layouts along them.
-struct Nest {
-    sizes: Vec<usize>,
+pub(super) struct Nest {
+    pub(super) sizes: Vec<usize>,
     strides: Vec<Vec<isize>>,
 }
 
 /// The place of an element in its array: an offset, and terms of variables and strides.
 #[derive(Clone, Default)]
-struct Place {
-    offset: usize,
-    terms: Vec<(String, isize)>,
+pub(super) struct Place {
+    pub(super) offset: usize,
+    pub(super) terms: Vec<(String, isize)>,
 }
 
 impl Place {
-    fn new(offset: usize) -> Place {
+    pub(super) fn new(offset: usize) -> Place {
         Place { offset, terms: Vec::new() }
     }
 
-    fn with(mut self, variable: &str, stride: isize) -> Place {
+    pub(super) fn with(mut self, variable: &str, stride: isize) -> Place {
         if stride != 0 {
             self.terms.push((variable.into(), stride));
         }
         self
     }
 
-    fn over(self, loops: &[(String, usize)], strides: &[isize]) -> Place {
+    pub(super) fn over(self, loops: &[(String, usize)], strides: &[isize]) -> Place {
         loops.iter().zip(strides).fold(self, |place, ((variable, _), &stride)| place.with(variable, stride))
     }
 }
@@ -100,27 +97,27 @@ impl<'a> KernelWriter<'a> {
         (text, writer)
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         let _ = writeln!(self.text, "{:width$}{text}", "", width = 4 * self.depth);
     }
 
-    fn open(&mut self, text: &str) {
+    pub(super) fn open(&mut self, text: &str) {
         self.line(&format!("{text} {{"));
         self.depth += 1;
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.depth -= 1;
         self.line("}");
     }
 
-    fn name(&mut self, prefix: &str) -> String {
+    pub(super) fn name(&mut self, prefix: &str) -> String {
         self.names += 1;
         format!("{prefix}{}", self.names)
     }
 
     /// Opens a loop from 0 to `size`; gives its variable.
-    fn open_loop(&mut self, size: usize) -> String {
+    pub(super) fn open_loop(&mut self, size: usize) -> String {
         let i = self.name("i");
         let text = match self.language {
             Language::C => format!("for (size_t {i} = 0; {i} < {size}; {i}++)"),
@@ -131,16 +128,16 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// Opens the loops of a nest.
-    fn open_all(&mut self, sizes: &[usize]) -> Loops {
+    pub(super) fn open_all(&mut self, sizes: &[usize]) -> Loops {
         sizes.iter().map(|&size| (self.open_loop(size), size)).collect()
     }
 
-    fn close_all(&mut self, loops: &Loops) {
+    pub(super) fn close_all(&mut self, loops: &Loops) {
         loops.iter().for_each(|_| self.close());
     }
 
     /// Defines a variable.
-    fn define(&mut self, name: &str, of: Arithmetic, value: &str) {
+    pub(super) fn define(&mut self, name: &str, of: Arithmetic, value: &str) {
         let ty = self.language.register(of);
         let text = match self.language {
             Language::C => format!("const {ty} {name} = {value};"),
@@ -150,7 +147,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// Defines a variable that changes.
-    fn define_mutable(&mut self, name: &str, ty: &str, value: &str) {
+    pub(super) fn define_mutable(&mut self, name: &str, ty: &str, value: &str) {
         let text = match self.language {
             Language::C => format!("{ty} {name} = {value};"),
             Language::Rust => format!("let mut {name}: {ty} = {value};"),
@@ -159,7 +156,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The name of the array of an operand: that of the output that overwrites it, if one does.
-    fn operand(&self, k: usize) -> String {
+    pub(super) fn operand(&self, k: usize) -> String {
         match (0..self.step.outputs.len()).find(|&o| self.step.overwritten(o) == Some(k)) {
             Some(o) => format!("y{o}"),
             None => format!("x{k}"),
@@ -167,30 +164,30 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// An element of an operand in its register.
-    fn load(&self, k: usize, place: &Place) -> String {
+    pub(super) fn load(&self, k: usize, place: &Place) -> String {
         let dtype = self.step.kernel.operands[k].dtype;
         self.language.load(dtype, &format!("{}[{place}]", self.operand(k)))
     }
 
-    fn store(&mut self, o: usize, place: &Place, value: &str) {
+    pub(super) fn store(&mut self, o: usize, place: &Place, value: &str) {
         let value = self.language.store(self.step.kernel.outputs[o].dtype, value);
         self.line(&format!("y{o}[{place}] = {value};"));
     }
 
     /// The text of an operation; its functions are noted.
-    fn text(&mut self, text: Option<Text>, of: Arithmetic, a: &str, b: &str) -> String {
+    pub(super) fn text(&mut self, text: Option<Text>, of: Arithmetic, a: &str, b: &str) -> String {
         // `operations::check` refuses what has no text.
         let Some(text) = text else { return String::new() };
         self.calls.extend(text.calls);
         self.language.text(text, of, a, b)
     }
 
-    fn literal(&mut self, scalar: Scalar, dtype: DType) -> String {
+    pub(super) fn literal(&mut self, scalar: Scalar, dtype: DType) -> String {
         self.language.literal(scalar, dtype, &mut self.calls)
     }
 
     /// Checks an index; gives the variable of the position.
-    fn index(&mut self, value: &str, size: usize) -> String {
+    pub(super) fn index(&mut self, value: &str, size: usize) -> String {
         self.may_fail = true;
         let j = self.name("j");
         match self.language {
@@ -210,7 +207,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The value of an instruction, defined as a variable; gives its name. A number is its literal.
-    fn instr(
+    pub(super) fn instr(
         &mut self,
         program: &Program,
         r: usize,
@@ -338,7 +335,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The registers that lead to these.
-    fn needed(program: &Program, wanted: &[u16]) -> Vec<bool> {
+    pub(super) fn needed(program: &Program, wanted: &[u16]) -> Vec<bool> {
         let mut needed = vec![false; program.instrs.len()];
         wanted.iter().for_each(|&r| needed[usize::from(r)] = true);
         for r in (0..needed.len()).rev() {
@@ -350,7 +347,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The results of a program without folds.
-    fn program(&mut self, program: &Program, flat: &Place, operands: Operands<'_>) -> Vec<String> {
+    pub(super) fn program(&mut self, program: &Program, flat: &Place, operands: Operands<'_>) -> Vec<String> {
         let needed = KernelWriter::needed(program, &program.outputs);
         let mut regs = vec![String::new(); program.instrs.len()];
         for r in (0..regs.len()).filter(|&r| needed[r]) {
@@ -360,7 +357,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// Some axes of the space as loops, with the strides of all operands, all outputs and the flat position.
-    fn nest(&self, axes: &[usize]) -> Nest {
+    pub(super) fn nest(&self, axes: &[usize]) -> Nest {
         let kernel = &self.step.kernel;
         let rank = kernel.space.rank();
         let mut all: Vec<Vec<isize>> =
@@ -383,13 +380,13 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The place of operand `k` for the variables of some nests.
-    fn operand_place(&self, k: usize, nests: &[(&Loops, &Nest)]) -> Place {
+    pub(super) fn operand_place(&self, k: usize, nests: &[(&Loops, &Nest)]) -> Place {
         let start = Place::new(self.step.kernel.operands[k].layout.offset());
         nests.iter().fold(start, |place, (loops, nest)| place.over(loops, &nest.strides[k]))
     }
 
     /// The same for output `o`.
-    fn output_place(&self, o: usize, nests: &[(&Loops, &Nest)]) -> Place {
+    pub(super) fn output_place(&self, o: usize, nests: &[(&Loops, &Nest)]) -> Place {
         let kernel = &self.step.kernel;
         let output = &kernel.outputs[o];
         let offset = output.frame.map_or(0, |frame| frame.layout(&output.shape).offset());
@@ -398,7 +395,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// The flat position.
-    fn flat(&self, nests: &[(&Loops, &Nest)]) -> Place {
+    pub(super) fn flat(&self, nests: &[(&Loops, &Nest)]) -> Place {
         let at = self.step.kernel.operands.len() + self.step.kernel.outputs.len();
         nests.iter().fold(Place::new(0), |place, (loops, nest)| place.over(loops, &nest.strides[at]))
     }
@@ -441,7 +438,7 @@ impl<'a> KernelWriter<'a> {
         }
     }
 
-    fn fill(&mut self, o: usize, numel: usize, scalar: Scalar) {
+    pub(super) fn fill(&mut self, o: usize, numel: usize, scalar: Scalar) {
         let dtype = self.step.kernel.outputs[o].dtype;
         let value = self.literal(scalar, dtype);
         let i = self.open_loop(numel);
@@ -450,7 +447,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// Copies operand `k` to a region of output 0.
-    fn copy(&mut self, k: usize, region: &Layout) {
+    pub(super) fn copy(&mut self, k: usize, region: &Layout) {
         let layout = &self.step.kernel.operands[k].layout;
         if region.shape().contains(&0) {
             return;
@@ -462,430 +459,5 @@ impl<'a> KernelWriter<'a> {
         let value = self.load(k, &from);
         self.store(0, &to, &value);
         self.close_all(&loops);
-    }
-
-    /// Continues a reduction in a variable.
-    fn accumulate(&mut self, op: ReduceOp, dtype: DType, total: &str, value: &str) {
-        let of = dtype.arithmetic();
-        let next = self.text(operations::binary(combination(op), of), of, total, value);
-        match self.language.narrowed(dtype, false, total) {
-            Some(held) => {
-                self.line(&format!("{total} = {next};"));
-                self.line(&format!("{total} = {held};"));
-            }
-            None => self.line(&format!("{total} = {next};")),
-        }
-    }
-
-    /// The value of a finished reduction.
-    fn finished(&mut self, op: ReduceOp, dtype: DType, total: &str, count: usize) -> String {
-        if op != ReduceOp::Mean {
-            return total.into();
-        }
-        let count = self.literal(Scalar::Float(count as f64), dtype);
-        let of = dtype.arithmetic();
-        self.text(operations::binary(BinaryOp::Div, of), of, total, &count)
-    }
-
-    /// Declares the variable of a reduction.
-    fn begin(&mut self, op: ReduceOp, dtype: DType) -> String {
-        let total = self.name("t");
-        let value = self.literal(beginning(op, dtype), dtype);
-        let ty = self.language.register(dtype.arithmetic());
-        self.define_mutable(&total, ty, &value);
-        total
-    }
-
-    fn reduce(&mut self, op: ReduceOp, program: &Program) {
-        let kernel = &self.step.kernel;
-        let dtype = program.output_dtype(0);
-        let (kept, terms) = (self.nest(&kernel.outputs[0].axes), self.nest(&kernel.reduced_axes()));
-        let outer = self.open_all(&kept.sizes);
-        let total = self.begin(op, dtype);
-        let count: usize = kernel.reduced_axes().iter().map(|&axis| kernel.space[axis]).product();
-        if count > 0 {
-            let inner = self.open_all(&terms.sizes);
-            let nests = [(&outer, &kept), (&inner, &terms)];
-            let values = self.program(program, &Place::new(0), &|writer, k| writer.operand_place(k, &nests));
-            self.accumulate(op, dtype, &total, &values[0]);
-            self.close_all(&inner);
-        }
-        let value = self.finished(op, dtype, &total, count);
-        let place = self.output_place(0, &[(&outer, &kept)]);
-        self.store(0, &place, &value);
-        self.close_all(&outer);
-    }
-
-    fn rows(&mut self, row_axes: usize) {
-        let kernel = &self.step.kernel;
-        let Some(of_rows) = RowProgram::of(kernel) else { return };
-        let program = of_rows.program;
-        let lead = kernel.space.rank() - row_axes;
-        let outer_axes: Vec<usize> = (0..lead).collect();
-        let row: Vec<usize> = (lead..kernel.space.rank()).collect();
-        let count: usize = row.iter().map(|&axis| kernel.space[axis]).product();
-        let (rows, along) = (self.nest(&outer_axes), self.nest(&row));
-        let needed = KernelWriter::needed(program, &program.outputs);
-        let mut regs = vec![String::new(); program.instrs.len()];
-        let outer = self.open_all(&rows.sizes);
-        for phase in 0..=of_rows.last {
-            // The same along the row.
-            for r in 0..regs.len() {
-                let is_fold = matches!(program.instrs[r], Instr::Fold(..));
-                if needed[r] && of_rows.uniform[r] && of_rows.phase[r] == phase && !is_fold {
-                    let nests = [(&outer, &rows)];
-                    let place = |writer: &KernelWriter<'_>, k: usize| writer.operand_place(k, &nests);
-                    regs[r] = self.instr(program, r, &regs, &Place::new(0), &place);
-                }
-            }
-            for (o, r) in of_rows.due(phase, true) {
-                let place = self.output_place(o, &[(&outer, &rows)]);
-                self.store(o, &place, &regs[usize::from(r)]);
-            }
-            let folds: Vec<_> = of_rows.folds(phase + 1).filter(|(r, ..)| needed[usize::from(*r)]).collect();
-            let due: Vec<_> = of_rows.due(phase, false).collect();
-            if folds.is_empty() && due.is_empty() {
-                continue;
-            }
-            let totals: Vec<String> =
-                folds.iter().map(|&(r, op, _)| self.begin(op, program.dtypes[usize::from(r)])).collect();
-            let inner = self.open_all(&along.sizes);
-            let nests = [(&outer, &rows), (&inner, &along)];
-            let flat = self.flat(&nests);
-            let wanted: Vec<u16> =
-                due.iter().map(|(_, r)| *r).chain(folds.iter().map(|(.., a)| *a)).collect();
-            let mut here = regs.clone();
-            // Uniform registers and folds are there already.
-            let mut varying = vec![false; regs.len()];
-            wanted.iter().for_each(|&r| varying[usize::from(r)] = !of_rows.uniform[usize::from(r)]);
-            for r in (0..regs.len()).rev().filter(|&r| !of_rows.uniform[r]) {
-                if varying[r] {
-                    let operands = program.instrs[r].operands();
-                    operands.iter().for_each(|&a| varying[usize::from(a)] = !of_rows.uniform[usize::from(a)]);
-                }
-            }
-            for r in (0..regs.len()).filter(|&r| varying[r]) {
-                let place = |writer: &KernelWriter<'_>, k: usize| writer.operand_place(k, &nests);
-                here[r] = self.instr(program, r, &here, &flat, &place);
-            }
-            for &(o, r) in &due {
-                let place = self.output_place(o, &nests);
-                self.store(o, &place, &here[usize::from(r)]);
-            }
-            for (&(r, op, a), total) in folds.iter().zip(&totals) {
-                self.accumulate(op, program.dtypes[usize::from(r)], total, &here[usize::from(a)]);
-            }
-            self.close_all(&inner);
-            for (&(r, op, _), total) in folds.iter().zip(&totals) {
-                let dtype = program.dtypes[usize::from(r)];
-                let value = self.finished(op, dtype, total, count);
-                let name = format!("r{r}");
-                self.define(&name, dtype.arithmetic(), &value);
-                regs[usize::from(r)] = name;
-            }
-        }
-        self.close_all(&outer);
-    }
-
-    /// The condition under which an element takes the place of the best one.
-    fn better(&self, dtype: DType, sign: &str, next: &str, best: &str) -> String {
-        if dtype.is_float() {
-            format!("{best} == {best} && ({next} != {next} || {next} {sign} {best})")
-        } else {
-            format!("{next} {sign} {best}")
-        }
-    }
-
-    fn arg_reduce(&mut self, op: ArgReduceOp, axis: usize) {
-        let kernel = &self.step.kernel;
-        let dtype = kernel.operands[0].dtype;
-        let of = dtype.arithmetic();
-        let kept = self.nest(&kernel.outputs[0].axes);
-        let outer = self.open_all(&kept.sizes);
-        let (best, at, next) = (self.name("best"), self.name("at"), self.name("next"));
-        let start = self.operand_place(0, &[(&outer, &kept)]);
-        let first = self.load(0, &start);
-        self.define_mutable(&best, self.language.register(of), &first);
-        self.define_mutable(&at, self.language.of("size_t", "usize"), "0");
-        let i = self.open_loop(kernel.space[axis]);
-        let value = self.load(0, &start.with(&i, kernel.operands[0].layout.strides()[axis]));
-        self.define(&next, of, &value);
-        let sign = if op == ArgReduceOp::ArgMax { ">" } else { "<" };
-        let better = self.better(dtype, sign, &next, &best);
-        self.open(&self.language.of(format!("if ({better})"), format!("if {better}")));
-        self.line(&format!("{best} = {next};"));
-        self.line(&format!("{at} = {i};"));
-        self.close();
-        self.close();
-        let place = self.output_place(0, &[(&outer, &kept)]);
-        let value = self.language.of(format!("(int32_t){at}"), format!("{at} as i32"));
-        self.store(0, &place, &value);
-        self.close_all(&outer);
-    }
-
-    fn cumulative(&mut self, op: CumulativeOp, axis: usize, reverse: bool) {
-        let kernel = &self.step.kernel;
-        let dtype = kernel.operands[0].dtype;
-        let of = dtype.arithmetic();
-        let others: Vec<usize> = (0..kernel.space.rank()).filter(|&a| a != axis).collect();
-        let lines = self.nest(&others);
-        let outer = self.open_all(&lines.sizes);
-        let nests = [(&outer, &lines)];
-        let size = kernel.space[axis];
-        let (mut from, mut to) = (self.operand_place(0, &nests), self.output_place(0, &nests));
-        let (mut step, mut out) = (
-            kernel.operands[0].layout.strides()[axis],
-            kernel.outputs[0].strides_over(kernel.space.rank())[axis],
-        );
-        if reverse {
-            from.offset = from.offset.wrapping_add_signed((size as isize - 1) * step);
-            to.offset = to.offset.wrapping_add_signed((size as isize - 1) * out);
-            (step, out) = (-step, -out);
-        }
-        let (state, next) = (self.name("state"), self.name("next"));
-        let first = self.load(0, &from);
-        self.define_mutable(&state, self.language.register(of), &first);
-        let at = self.name("at");
-        if op.is_arg() {
-            self.define_mutable(&at, self.language.of("size_t", "usize"), "0");
-        }
-        let i = self.open_loop(size);
-        let value = self.load(0, &from.with(&i, step));
-        self.define(&next, of, &value);
-        let to = to.with(&i, out);
-        let sign = match op {
-            CumulativeOp::ArgMax => ">=",
-            CumulativeOp::ArgMin => "<=",
-            CumulativeOp::Sum | CumulativeOp::Prod | CumulativeOp::LogSumExp => {
-                let reduction = if op == CumulativeOp::Prod { ReduceOp::Prod } else { ReduceOp::Sum };
-                self.open(&self.language.of(format!("if ({i} > 0)"), format!("if {i} > 0")));
-                self.accumulate(reduction, dtype, &state, &next);
-                self.close();
-                self.store(0, &to, &state);
-                self.close();
-                self.close_all(&outer);
-                return;
-            }
-        };
-        let continues = if dtype.is_float() {
-            format!("{next} != {next} || ({state} == {state} && {next} {sign} {state})")
-        } else {
-            format!("{next} {sign} {state}")
-        };
-        self.open(&self.language.of(format!("if ({continues})"), format!("if {continues}")));
-        self.line(&format!("{state} = {next};"));
-        let position = if reverse { format!("{} - {i}", size - 1) } else { i.clone() };
-        self.line(&format!("{at} = {position};"));
-        self.close();
-        let value = self.language.of(format!("(int32_t){at}"), format!("{at} as i32"));
-        self.store(0, &to, &value);
-        self.close();
-        self.close_all(&outer);
-    }
-
-    fn gather(&mut self, axis: usize) {
-        let kernel = &self.step.kernel;
-        let [table, index] = [0, 1].map(|k| &kernel.operands[k].layout);
-        let own = kernel.space.contiguous_strides();
-        let mut from: Vec<isize> = table.strides().to_vec();
-        let along = std::mem::replace(&mut from[axis], 0);
-        let all = collapse(&kernel.space, &[&from, index.strides(), &own]);
-        let loops = self.open_all(&all.shape);
-        let value = self.load(1, &Place::new(index.offset()).over(&loops, &all.strides[1]));
-        let (wanted, of) = (self.name("k"), kernel.operands[1].dtype.arithmetic());
-        self.define(&wanted, of, &value);
-        let j = self.index(&wanted, table.shape()[axis]);
-        let place = Place::new(table.offset()).over(&loops, &all.strides[0]).with(&j, along);
-        let value = self.load(0, &place);
-        self.store(0, &Place::new(0).over(&loops, &all.strides[2]), &value);
-        self.close_all(&loops);
-    }
-
-    fn scatter(&mut self, op: Option<BinaryOp>, axis: usize) {
-        let kernel = &self.step.kernel;
-        let dtype = kernel.outputs[0].dtype;
-        let own = Layout::contiguous(kernel.space.clone());
-        self.copy(0, &own);
-        let [index, source] = [1, 2].map(|k| &kernel.operands[k].layout);
-        if index.shape().contains(&0) {
-            return;
-        }
-        let mut to: Vec<isize> = own.strides().to_vec();
-        let along = std::mem::replace(&mut to[axis], 0);
-        let all = collapse(index.shape(), &[&to, index.strides(), source.strides()]);
-        let loops = self.open_all(&all.shape);
-        let value = self.load(1, &Place::new(index.offset()).over(&loops, &all.strides[1]));
-        let (wanted, next) = (self.name("k"), self.name("next"));
-        self.define(&wanted, kernel.operands[1].dtype.arithmetic(), &value);
-        let j = self.index(&wanted, kernel.space[axis]);
-        let value = self.load(2, &Place::new(source.offset()).over(&loops, &all.strides[2]));
-        self.define(&next, dtype.arithmetic(), &value);
-        let place = Place::new(0).over(&loops, &all.strides[0]).with(&j, along);
-        let value = match op {
-            Some(op) => {
-                let before = self.name("before");
-                let old = self.language.load(dtype, &format!("y0[{place}]"));
-                self.define(&before, dtype.arithmetic(), &old);
-                let of = dtype.arithmetic();
-                let value = self.text(operations::binary(op, of), of, &before, &next);
-                let sum = self.name("s");
-                self.define(&sum, of, &value);
-                sum
-            }
-            None => next,
-        };
-        self.store(0, &place, &value);
-        self.close_all(&loops);
-    }
-
-    fn contract(&mut self, epilogue: Option<&Program>) {
-        let kernel = &self.step.kernel;
-        let tile = tile_axis(self.step);
-        let kept: Vec<usize> = kernel.outputs[0].axes.iter().copied().filter(|&a| Some(a) != tile).collect();
-        let (rows, terms) = (self.nest(&kept), self.nest(&kernel.reduced_axes()));
-        let outer = self.open_all(&rows.sizes);
-        match tile {
-            None => self.one_sum(epilogue, &outer, &rows, &terms),
-            Some(axis) => {
-                let size = kernel.space[axis];
-                let width = tile_size(size);
-                let (blocks, rest) = (size / width, size % width);
-                if blocks == 1 {
-                    self.tile(epilogue, (&outer, &rows), &terms, (axis, width, Place::new(0)));
-                } else {
-                    let block = self.open_loop(blocks);
-                    let start = Place::new(0).with(&block, width as isize);
-                    self.tile(epilogue, (&outer, &rows), &terms, (axis, width, start));
-                    self.close();
-                }
-                if rest > 0 {
-                    let start = Place::new(blocks * width);
-                    self.tile(epilogue, (&outer, &rows), &terms, (axis, rest, start));
-                }
-            }
-        }
-        self.close_all(&outer);
-    }
-
-    /// One result of a contraction.
-    fn one_sum(&mut self, epilogue: Option<&Program>, outer: &Loops, rows: &Nest, terms: &Nest) {
-        let dtype = self.step.kernel.operands[0].dtype;
-        let of = dtype.arithmetic();
-        let sum = self.begin(ReduceOp::Sum, dtype);
-        let inner = self.open_all(&terms.sizes);
-        let nests = [(outer, rows), (&inner, terms)];
-        let [a, b] = [0, 1].map(|k| self.load(k, &self.operand_place(k, &nests)));
-        self.add_product(dtype, of, &sum, &a, &b);
-        self.close_all(&inner);
-        let sum = match self.language.narrowed(dtype, false, &sum) {
-            Some(held) => {
-                let name = self.name("s");
-                self.define(&name, of, &held);
-                name
-            }
-            None => sum,
-        };
-        let operands = |writer: &KernelWriter<'_>, k: usize| match k {
-            0 => Place::new(0).with(&sum, 1),
-            k => writer.operand_place(k + 1, &[(outer, rows)]),
-        };
-        let values = match epilogue {
-            Some(program) => self.program(program, &Place::new(0), &operands),
-            None => vec![sum.clone()],
-        };
-        for (o, value) in values.iter().enumerate() {
-            let place = self.output_place(o, &[(outer, rows)]);
-            self.store(o, &place, value);
-        }
-    }
-
-    /// `sum += a · b`.
-    fn add_product(&mut self, dtype: DType, of: Arithmetic, sum: &str, a: &str, b: &str) {
-        let [a, b] =
-            [a, b].map(|x| if x.contains(' ') || x.starts_with('(') { format!("({x})") } else { x.into() });
-        let term = self.text(operations::binary(BinaryOp::Mul, of), of, &a, &b);
-        let term = if dtype.is_float() { term } else { format!("({term})") };
-        let next = self.text(operations::binary(BinaryOp::Add, of), of, sum, &term);
-        self.line(&format!("{sum} = {next};"));
-    }
-
-    /// Neighbouring results of a contraction: `width` of them from `start` on along an axis.
-    fn tile(
-        &mut self,
-        epilogue: Option<&Program>,
-        (outer, rows): (&Loops, &Nest),
-        terms: &Nest,
-        (axis, width, start): (usize, usize, Place),
-    ) {
-        let kernel = &self.step.kernel;
-        let dtype = kernel.operands[0].dtype;
-        let of = dtype.arithmetic();
-        let (sums, ty) = (self.name("t"), self.language.register(of));
-        let zero = self.literal(Scalar::Int(0), dtype);
-        let declaration = match self.language {
-            Language::C => format!("{ty} {sums}[{width}] = {{{zero}}};"),
-            Language::Rust => format!("let mut {sums}: [{ty}; {width}] = [{zero}; {width}];"),
-        };
-        self.line(&declaration);
-        // A place moved by the start of the tile along the axis.
-        let moved = |place: Place, stride: isize| {
-            let mut place = place;
-            place.offset = place.offset.wrapping_add_signed(start.offset as isize * stride);
-            start.terms.iter().fold(place, |place, (variable, by)| place.with(variable, by * stride))
-        };
-        let inner = self.open_all(&terms.sizes);
-        let nests = [(outer, rows), (&inner, terms)];
-        let mut factors = Vec::with_capacity(2);
-        for k in 0..2 {
-            let stride = kernel.operands[k].layout.strides()[axis];
-            let place = moved(self.operand_place(k, &nests), stride);
-            let name = self.name("f");
-            if stride == 0 {
-                let value = self.load(k, &place);
-                self.define(&name, of, &value);
-                factors.push(name);
-            } else {
-                // One check of bounds for the tile.
-                let (array, stored) = (self.operand(k), self.language.stored(kernel.operands[k].dtype));
-                let text = match self.language {
-                    Language::C => format!("const {stored} *{name} = {array} + ({place});"),
-                    Language::Rust => format!("let {name} = &{array}[{place}..][..{width}];"),
-                };
-                self.line(&text);
-                factors.push(name);
-            }
-        }
-        let lane = self.open_loop(width);
-        let [a, b] = [0, 1].map(|k| match kernel.operands[k].layout.strides()[axis] {
-            0 => factors[k].clone(),
-            _ => self.language.load(kernel.operands[k].dtype, &format!("{}[{lane}]", factors[k])),
-        });
-        self.add_product(dtype, of, &format!("{sums}[{lane}]"), &a, &b);
-        self.close();
-        self.close_all(&inner);
-        // The epilogue and the stores.
-        let lane = self.open_loop(width);
-        let sum = self.name("s");
-        let value = format!("{sums}[{lane}]");
-        let held = self.language.narrowed(dtype, false, &value).unwrap_or(value);
-        self.define(&sum, of, &held);
-        let along = |writer: &KernelWriter<'_>, k: usize| {
-            let stride = writer.step.kernel.operands[k].layout.strides()[axis];
-            moved(writer.operand_place(k, &[(outer, rows)]), stride).with(&lane, stride)
-        };
-        let operands = |writer: &KernelWriter<'_>, k: usize| match k {
-            0 => Place::new(0).with(&sum, 1),
-            k => along(writer, k + 1),
-        };
-        let values = match epilogue {
-            Some(program) => self.program(program, &Place::new(0), &operands),
-            None => vec![sum.clone()],
-        };
-        for (o, value) in values.iter().enumerate() {
-            let stride = kernel.outputs[o].strides_over(kernel.space.rank())[axis];
-            let place = moved(self.output_place(o, &[(outer, rows)]), stride).with(&lane, stride);
-            self.store(o, &place, value);
-        }
-        self.close();
     }
 }

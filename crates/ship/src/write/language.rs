@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tensor_core::{Arithmetic, DType, Scalar};
 
 use crate::{
-    interpret::{Number, number},
+    number::{Number, number},
     operations::Text,
 };
 

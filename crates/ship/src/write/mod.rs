@@ -1,7 +1,9 @@
 //! The files of a program: one printer with the words of two languages.
 
+mod along;
 mod kernel;
 mod language;
+mod sums;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -144,7 +144,7 @@ fn products() {
         case("dots", 1e-5, vec![matrix(5, 9, 1), matrix(8, 9, 2)], |x| one(x[0].matmul(&x[1].t()?))),
         case("vector", 1e-5, vec![floats(&[9], 1), floats(&[9], 2)], |x| one(x[0].dot(&x[1]))),
         case("conv", 1e-5, vec![floats(&[1, 2, 9, 8], 1)], move |x| {
-            one(conv2d(&x[0], &kernel, None, options.clone()))
+            one(conv2d(&x[0], &kernel, None, options))
         }),
         case("depthwise", 1e-5, vec![floats(&[1, 2, 9, 8], 1)], move |x| {
             one(conv2d(&x[0], &depthwise, None, ConvOptions { groups: 2, ..Default::default() }))
@@ -173,7 +173,7 @@ fn indices_and_copies() {
         let options =
             nn::functional::PoolOptions { stride: Some([2, 2]), padding: [pad, pad], ..Default::default() };
         case(name, 0.0, vec![floats(&[1, 2, 9, 8], 1)], move |x| {
-            one(nn::functional::max_pool2d_with(&x[0], [3, 3], options.clone()))
+            one(nn::functional::max_pool2d_with(&x[0], [3, 3], options))
         })
     };
     let table = floats(&[7, 5], 2);

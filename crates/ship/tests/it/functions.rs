@@ -56,7 +56,7 @@ fn functions_have_the_bits_of_the_baseline() {
         ("trunc", |x| Ok(x.trunc())),
         ("sign", |x| Ok(x.sign())),
         ("relu", |x| Ok(x.relu())),
-        ("infinite", |x| x.isinf().logical_or(&x.isnan())),
+        ("infinite", |x| x.isinf().logical_or(x.isnan())),
     ];
     let mut cases: Vec<_> = of_all
         .into_iter()
@@ -70,7 +70,8 @@ fn functions_have_the_bits_of_the_baseline() {
         let y = x.flip(0).unwrap().contiguous().unwrap();
         vec![x, y]
     };
-    let of_pairs: [(&str, fn(&Tensor, &Tensor) -> Result<Tensor>); 7] = [
+    type OfTwo = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    let of_pairs: [(&str, OfTwo); 7] = [
         ("atan2", |x, y| x.atan2(y)),
         ("pow", |x, y| x.abs().pow(&y.sigmoid())),
         ("floor_divide", |x, y| x.floor_divide(y)),
