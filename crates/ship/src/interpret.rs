@@ -2,7 +2,7 @@
 //! defines the bits of every program that is written, and computes what depends on constants alone.
 
 use tensor_core::{
-    ArgReduceOp, Arithmetic, BinaryOp, CompareOp, CumulativeOp, DType, Error, Layout, Result, Scalar,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Error, Layout, Result, Scalar,
     kernel::{Body, Instr, Program},
 };
 
@@ -49,14 +49,10 @@ impl Memory {
             (bytes, dtype) => {
                 let mut eight = [0; 8];
                 eight.copy_from_slice(bytes);
-                match dtype.arithmetic() {
-                    Arithmetic::F64 => N::F64(f64::from_ne_bytes(eight)),
-                    Arithmetic::U64 => N::U64(u64::from_ne_bytes(eight)),
-                    Arithmetic::I64
-                    | Arithmetic::F32
-                    | Arithmetic::I32
-                    | Arithmetic::U32
-                    | Arithmetic::Bool => N::I64(i64::from_ne_bytes(eight)),
+                match dtype {
+                    DType::F64 => N::F64(f64::from_ne_bytes(eight)),
+                    DType::U64 => N::U64(u64::from_ne_bytes(eight)),
+                    _ => N::I64(i64::from_ne_bytes(eight)),
                 }
             }
         }

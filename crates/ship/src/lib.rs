@@ -10,8 +10,8 @@
 //! | [`Target`] | the language |
 //! | [`Budget`], [`Sizes`] | the memory that it may take, and takes |
 //!
-//! `description` holds the plan as buffers and steps; `lower`, `fold` and `relayout` simplify it, `pack` places
-//! its buffers, `interpret` runs it on `number`s, and `write` prints it.
+//! `description` holds the plan as buffers and steps; `lower`, `fold` and `relayout` simplify it, and `pack`
+//! places its buffers. `interpret` runs it on `number`s, and `write` prints it.
 
 mod description;
 mod fold;
@@ -50,8 +50,8 @@ pub enum Target {
 
 /// The program of a compiled function, for arguments of the form of its last call.
 ///
-/// The function is called at least once before, within `no_grad` and after `.eval()` of its modules. Everything
-/// that it reads beside its arguments becomes static data, with its present values.
+/// The function is called at least once before, within `no_grad` and after `.eval()` of its modules.
+/// Everything that it reads beside its arguments becomes static data, with its present values.
 ///
 /// ```
 /// use autograd::{compile, no_grad};
@@ -64,13 +64,14 @@ pub enum Target {
 /// no_grad(|| layer.call(Tensor::new([[1.0f32, -1.0]], &cpu)?))?;
 /// let program = ship(&layer, Target::C)?;
 /// assert_eq!((program.sizes().weights, program.sizes().arena), (16, 0));
-/// assert!(program.files()[0].1.contains("int program_run(program_arena *arena, const float x0[2], float y0[2]);"));
+/// let header = &program.files()[0].1;
+/// assert!(header.contains("int program_run(program_arena *arena, const float x0[2], float y0[2]);"));
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// The function was not called yet; it assigns cells, computes gradients or draws random numbers; an operation
-/// cannot be shipped. The message names the line.
+/// The function was not called yet; it assigns cells, computes gradients or draws random numbers; it has an
+/// operation that cannot be shipped. The message names the line.
 pub fn ship<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>>(
     compiled: &Compiled<I, O, F>,
     target: Target,
@@ -145,7 +146,7 @@ impl Shipment {
     /// Writes the files into a folder, which is made.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// A folder or a file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<()> {
         for (path, text) in &self.files {
             let path = folder.join(path);
@@ -157,8 +158,8 @@ impl Shipment {
         Ok(())
     }
 
-    /// The results of the program for arguments in the host's bytes, by the interpreter of its plan: one number
-    /// after the other, and sums in the order of their terms. A program has the same bits.
+    /// The results of the program for arguments in the host's bytes, by the interpreter of its plan: one
+    /// number after the other, and sums in the order of their terms. A program has the same bits.
     ///
     /// # Errors
     /// Arguments of other sizes; an index out of range.

@@ -268,7 +268,8 @@ fn recur(plan: &mut Description, step: &ListedStep, recurrence: &Recurrence) {
     }
 }
 
-/// The new state from the parts of the input's gates, those of the state's, and the state that the cell needs.
+/// The new state from the parts of the gates, first the input's and then the state's, and from the state that
+/// the cell needs.
 fn update(dtype: DType, cell: RecurrentCell, batch: usize, size: usize) -> Kernel {
     let parts = cell.gates();
     let has_state = matches!(cell, RecurrentCell::Lstm | RecurrentCell::Gru);

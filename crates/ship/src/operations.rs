@@ -1,5 +1,5 @@
-//! The operations of programs as text for both languages: one table for what a writer prints, and for what can
-//! be shipped at all. `interpret` has their values.
+//! The operations of programs as text for both languages: the table says what a writer prints, and what can be
+//! shipped at all. `number` has their values.
 
 use tensor_core::{
     Arithmetic, BinaryOp, CompareOp, CumulativeOp, DType, Result, UnaryOp,
@@ -8,8 +8,8 @@ use tensor_core::{
 
 use crate::description::{Description, Role, Step};
 
-/// An expression in both languages. `{a}` and `{b}` are its operands, `{t}` their type, and `{u}` the unsigned
-/// integer of the type's width.
+/// An expression in both languages. `{a}` and `{b}` are its operands, `{t}` is their type, and `{u}` the
+/// unsigned integer of the type's width.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text {
     pub(crate) c: &'static str,

@@ -1,6 +1,6 @@
-//! The axis along which a contraction computes neighbouring results at once, and constants stored so that they
-//! are contiguous along it. Each result still adds its terms in their own order, so that compilers vectorise
-//! the loop without changing a bit.
+//! The axis along which a contraction computes neighbouring results at once, and constants that are stored
+//! contiguous along it. Each result still adds its terms in their own order, so compilers vectorise the loop
+//! without changing a bit.
 
 use tensor_core::{Layout, kernel::Body};
 

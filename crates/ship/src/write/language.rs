@@ -171,7 +171,8 @@ impl Language {
         }
     }
 
-    /// A register's number held to the range of a narrow integer: it wraps, or it saturates if it was a float.
+    /// A register's number held to the range of a narrow integer: it wraps, or it saturates if it was a
+    /// float.
     pub(crate) fn narrowed(self, dtype: DType, saturates: bool, a: &str) -> Option<String> {
         if !dtype.is_narrow() || !dtype.is_int() {
             return None;

@@ -1,4 +1,5 @@
-//! Programs of several functions, compiled by gcc, clang and rustc, and run beside the interpreter and the CPU.
+//! Programs of several functions, compiled by gcc, clang and rustc. Their results are compared with the
+//! interpreter's, and these with the CPU's.
 
 use std::{fmt::Write, fs, path::Path, process::Command};
 
@@ -66,7 +67,7 @@ pub(crate) fn check(cases: &[Case]) {
     compare(cases, &expected, &built_and_run(folder.path(), command, "rust"), "rustc");
 }
 
-/// What the interpreter gives, which is close to what the CPU gives.
+/// The interpreter's results, which are close to the CPU's.
 fn interpreted(case: &Case) -> Vec<Vec<u8>> {
     let [c, rust] = &case.programs;
     let found = c.interpret(&case.arguments).unwrap();
