@@ -4,8 +4,8 @@
 //!     cargo run --release -p taper-examples-ship --example ship_digits -- --out firmware
 //!     cd firmware && cargo run --release
 //!
-//! `firmware` beside this file has the other files of the project, and `host` a program that times the networks
-//! on the computer itself.
+//! `firmware` beside this file has the other files of the project, and `host` a program that times the
+//! networks on the computer itself.
 
 use std::{
     error::Error,

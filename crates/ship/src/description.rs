@@ -1,13 +1,10 @@
-//! [`Description`]: a plan as buffers and steps, in the form in which it is interpreted and written. Native
-//! operations are lowered to plain kernels, what depends on constants alone is computed, and every buffer of
-//! a step is a window that begins at the first element that the step may read.
+//! [`Description`]: a plan as buffers and steps, in the form in which it is interpreted and written. Every
+//! buffer of a step is a window that begins at the first element that the step may read. `read` makes it.
 
 use tensor_core::{
-    BufferSource, DType, Kernel, Layout, ListedStep, Location, PlanListing, Result, Scalar, Shape,
+    DType, Kernel, Layout, ListedStep, Location, Scalar, Shape,
     kernel::{Body, Instr, Operand, Output, Program},
 };
-
-use crate::{fold, lower, operations, relayout};
 
 /// The number of a buffer in [`Description::buffers`].
 pub(crate) type BufferId = usize;
@@ -77,44 +74,12 @@ impl Step {
         self.inputs.iter().position(|input| of(input) == of(&self.outputs[output]))
     }
 
-    fn reads(&self, buffer: BufferId) -> bool {
+    pub(crate) fn reads(&self, buffer: BufferId) -> bool {
         self.inputs.iter().any(|input| input.buffer == buffer)
     }
 }
 
 impl Description {
-    /// The description of a plan.
-    ///
-    /// # Errors
-    /// An operation that cannot be shipped, with the line that made it.
-    pub(crate) fn of(listing: PlanListing) -> Result<Description> {
-        let mut plan = Description::default();
-        for buffer in listing.buffers {
-            let role = match buffer.source {
-                BufferSource::Argument(k) => Role::Argument(k),
-                BufferSource::Constant(bytes) => Role::Constant(bytes),
-                BufferSource::Made => Role::Arena,
-            };
-            plan.buffer(buffer.dtype, buffer.numel, role);
-        }
-        plan.arguments = listing.arguments;
-        let results = listing.results.iter().map(|value| value.buffer);
-        let alive = alive(&listing.steps, results.collect());
-        for (step, _) in listing.steps.iter().zip(&alive).filter(|(_, alive)| **alive) {
-            lower::step(&mut plan, step, &listing.steps, &listing.results)?;
-        }
-        for value in &listing.results {
-            plan.result(value.buffer, value.dtype, &value.layout);
-        }
-        for step in &plan.steps {
-            operations::check(step, &plan)?;
-        }
-        fold::constants(&mut plan)?;
-        relayout::constants(&mut plan);
-        plan.drop_unused();
-        Ok(plan)
-    }
-
     pub(crate) fn buffer(&mut self, dtype: DType, numel: usize, role: Role) -> BufferId {
         self.buffers.push(Buffer { dtype, numel, role });
         self.buffers.len() - 1
@@ -152,53 +117,6 @@ impl Description {
         let (op, location) = (of.op, of.location);
         self.steps.push(Step { kernel, inputs, outputs, scalars, op, location });
     }
-
-    /// Makes a value the next result: its buffer becomes the caller's array, or a step copies it there.
-    fn result(&mut self, buffer: BufferId, dtype: DType, layout: &Layout) {
-        let number = self.results.len();
-        let shape = layout.shape().clone();
-        let is_whole = layout.is_contiguous() && layout.offset() == 0;
-        let Buffer { numel, ref role, .. } = self.buffers[buffer];
-        if is_whole && numel == shape.numel() && *role == Role::Arena {
-            self.buffers[buffer].role = Role::Result(number);
-            self.results.push((shape, buffer));
-            return;
-        }
-        let to = self.buffer(dtype, shape.numel(), Role::Result(number));
-        self.results.push((shape.clone(), to));
-        if shape.numel() == 0 {
-            return;
-        }
-        let program = load(dtype);
-        let kernel = Kernel::map(shape, [layout.clone()], program);
-        let maker = self.steps.iter().rev().find(|step| step.outputs.iter().any(|w| w.buffer == buffer));
-        let (op, location) = maker.map_or(("result", Location::caller()), |step| (step.op, step.location));
-        let of = ListedStep {
-            kernel: kernel.clone(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            scalars: Vec::new(),
-            op,
-            location,
-        };
-        self.step(kernel, vec![(buffer, 0)], vec![(to, 0)], Vec::new(), &of);
-    }
-
-    /// Drops the contents of constants that nothing reads.
-    fn drop_unused(&mut self) {
-        for id in 0..self.buffers.len() {
-            let is_read = self.steps.iter().any(|step| step.reads(id));
-            let buffer = &mut self.buffers[id];
-            if !is_read && matches!(buffer.role, Role::Constant(_)) {
-                *buffer = Buffer { dtype: buffer.dtype, numel: 0, role: Role::Arena };
-            }
-        }
-        for (_, _, buffer) in &mut self.arguments {
-            if buffer.is_some_and(|id| !self.steps.iter().any(|step| step.reads(id))) {
-                *buffer = None;
-            }
-        }
-    }
 }
 
 /// A program that loads its only operand.
@@ -210,17 +128,4 @@ pub(crate) fn load(dtype: DType) -> Program {
         outputs: vec![0],
         scalars: Vec::new(),
     }
-}
-
-/// For each step, whether a result depends on it.
-fn alive(steps: &[ListedStep], results: Vec<usize>) -> Vec<bool> {
-    let mut wanted = results;
-    let mut alive = vec![false; steps.len()];
-    for (k, step) in steps.iter().enumerate().rev() {
-        if step.outputs.iter().any(|output| wanted.contains(output)) {
-            alive[k] = true;
-            wanted.extend(&step.inputs);
-        }
-    }
-    alive
 }

@@ -10,8 +10,8 @@
 //! | [`Target`] | the language |
 //! | [`Budget`], [`Sizes`] | the memory that it may take, and takes |
 //!
-//! `description` holds the plan as buffers and steps; `lower`, `fold` and `relayout` simplify it, and `pack`
-//! places its buffers. `interpret` runs it on `number`s, and `write` prints it.
+//! `description` holds the plan as buffers and steps; `read` makes it by `lower`, `fold` and `relayout`, and
+//! `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it.
 
 mod description;
 mod fold;
@@ -22,6 +22,7 @@ mod lower;
 mod number;
 mod operations;
 mod pack;
+mod read;
 mod relayout;
 mod sizes;
 mod write;
@@ -91,7 +92,7 @@ pub struct Shipment {
 
 impl Shipment {
     fn of(listing: PlanListing, target: Target, name: &str) -> Result<Shipment> {
-        let plan = Description::of(listing)?;
+        let plan = read::read(listing)?;
         let arena = pack::pack(&plan);
         Ok(Shipment::written(plan, arena, target, name))
     }

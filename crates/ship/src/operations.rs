@@ -1,5 +1,5 @@
-//! The operations of programs as text for both languages: the table says what a writer prints, and what can be
-//! shipped at all. `number` has their values.
+//! The operations of programs as text for both languages: the table says what a writer prints, and what can
+//! be shipped at all. `number` has their values.
 
 use tensor_core::{
     Arithmetic, BinaryOp, CompareOp, CumulativeOp, DType, Result, UnaryOp,
