@@ -68,10 +68,10 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The input whose buffer an output overwrites in place.
-    pub(crate) fn overwritten(&self, output: usize) -> Option<usize> {
+    /// The output that overwrites an input in place.
+    pub(crate) fn overwriting(&self, input: usize) -> Option<usize> {
         let of = |window: &Window| (window.buffer, window.start);
-        self.inputs.iter().position(|input| of(input) == of(&self.outputs[output]))
+        self.outputs.iter().position(|output| of(output) == of(&self.inputs[input]))
     }
 
     pub(crate) fn reads(&self, buffer: BufferId) -> bool {

@@ -157,7 +157,7 @@ impl<'a> KernelWriter<'a> {
 
     /// The name of the array of an operand: that of the output that overwrites it, if one does.
     pub(super) fn operand(&self, k: usize) -> String {
-        match (0..self.step.outputs.len()).find(|&o| self.step.overwritten(o) == Some(k)) {
+        match self.step.overwriting(k) {
             Some(o) => format!("y{o}"),
             None => format!("x{k}"),
         }

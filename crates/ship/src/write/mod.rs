@@ -120,8 +120,7 @@ fn functions(language: Language, plan: &Description) -> Functions {
 /// The windows of a step that are parameters of its function: outputs, and inputs that no output overwrites.
 fn windows(step: &Step) -> Vec<(String, Window, bool)> {
     let outputs = step.outputs.iter().enumerate().map(|(o, &window)| (format!("y{o}"), window, true));
-    let is_apart = |k: usize| (0..step.outputs.len()).all(|o| step.overwritten(o) != Some(k));
-    let inputs = step.inputs.iter().enumerate().filter(|(k, _)| is_apart(*k));
+    let inputs = step.inputs.iter().enumerate().filter(|(k, _)| step.overwriting(*k).is_none());
     outputs.chain(inputs.map(|(k, &window)| (format!("x{k}"), window, false))).collect()
 }
 
