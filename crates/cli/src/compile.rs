@@ -143,8 +143,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let stem = options.file.file_stem().unwrap_or_default().to_string_lossy();
     let name = options.name.clone().unwrap_or_else(|| word(&stem));
     let program = taper::ship(&network, target)?.named(&name)?;
-    report(&program, &names)?;
     Budget { flash: options.flash, ram: options.ram }.check(program.sizes())?;
+    report(&program, &names)?;
     let folder = options.out.clone().unwrap_or_else(|| PathBuf::from(&name));
     program.write(&folder)?;
     let mut out = io::stdout().lock();

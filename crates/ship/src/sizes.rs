@@ -44,9 +44,14 @@ impl Sizes {
                 && (is_constant || buffer.role == Role::Arena)
             {
                 let verb = if is_constant { "read by" } else { "made by" };
+                let file = step.location.file();
+                let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
                 let text = format!(
-                    "{} elements of {} {verb} {} at {}",
-                    buffer.numel, buffer.dtype, step.op, step.location
+                    "{} elements of {} {verb} {} at {file}:{}",
+                    buffer.numel,
+                    buffer.dtype,
+                    step.op,
+                    step.location.line()
                 );
                 largest[usize::from(!is_constant)].push((text, buffer.bytes()));
             }

@@ -1,7 +1,10 @@
 //! Networks as programs.
 
+use std::path::Path;
+
 use nn::{Gru, Lstm, Module, TransformerEncoderLayer};
-use tensor_core::{Generator, Result, Tensor};
+use onnx::{DataType, HostData, HostTensor, Model, Value};
+use tensor_core::{DType, Generator, Result, Tensor};
 
 use crate::{
     bodies::floats,
@@ -33,5 +36,27 @@ fn a_transformer() {
     layer.eval();
     check(&[case("transformer", 1e-4, vec![floats(&[1, 7, 16], 1)], move |x| -> Result<Vec<Tensor>> {
         Ok(vec![layer.forward(&x[0])?])
+    })]);
+}
+
+/// Silero's detector of speech hears the same in two chunks: its state goes through the program.
+#[test]
+fn speech() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../onnx/tests/models/silero_vad.onnx");
+    let net = Model::load(path, &backend_cpu::cpu()).unwrap();
+    let rate =
+        HostTensor::new(DataType::Tensor(DType::I64), [0usize; 0], HostData::Int(vec![16_000])).unwrap();
+    let rate: Value = rate.into();
+    let chunk = |seed| floats(&[1, 576], seed).mul_scalar(0.3);
+    let state = floats(&[2, 1, 128], 3).mul_scalar(0.1);
+    check(&[case("silero", 1e-4, vec![chunk(1), chunk(2), state], move |x| {
+        let hear = |chunk: &Tensor, state: &Tensor| {
+            let inputs = [("input", chunk.into()), ("state", state.into()), ("sr", rate.clone())];
+            let out = net.run(inputs)?;
+            Ok((out.tensor("output")?, out.tensor("stateN")?))
+        };
+        let (first, state) = hear(&x[0], &x[2])?;
+        let (second, state) = hear(&x[1], &state)?;
+        Ok(vec![first, second, state])
     })]);
 }
