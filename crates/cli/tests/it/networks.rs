@@ -108,8 +108,8 @@ fn a_network_is_written_as_a_program() {
     let budget = [&arguments[..], &["--to", "c", "--flash", "256K"]].concat();
     let message = refused(&budget);
     assert!(message.contains("the budget is 256 KiB; the largest tensors: "), "{message}");
-    let message = refused(&[&arguments[..5], &["--to", "c", "--fix", "rate=1"]].concat());
+    let message = refused(&[&arguments[..6], &["--to", "c", "--fix", "rate=1"]].concat());
     assert!(message.contains("there is no input rate"), "{message}");
-    let message = refused(&[&arguments[..5], &["--to", "c", "--fix", "sr=fast"]].concat());
+    let message = refused(&[&arguments[..6], &["--to", "c", "--fix", "sr=fast"]].concat());
     assert!(message.contains("`fast` is no number of the input sr"), "{message}");
 }
