@@ -21,6 +21,7 @@ mod pipe;
 mod publishing;
 mod python;
 mod sanitize;
+mod ship;
 mod test_all_backends;
 mod workspace;
 
@@ -73,6 +74,8 @@ enum Command {
     /// Run the checks of a minute: formatting, layers, prose, and the behaviour suite on the CPU without the
     /// gradients of the table of operations
     Quick,
+    /// Compile programs of functions with gcc, clang and rustc, and read digits in QEMU
+    Ship(ship::Args),
     /// Run the fuzzer and the readers of damaged files under AddressSanitizer, and Miri where it is installed
     Sanitize(sanitize::Args),
     /// Run every test, the behaviour suite once on each device, and print one table
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Python(args) => python::run(&args),
         Command::Quick => test_all_backends::quick(),
         Command::Sanitize(args) => sanitize::run(&args),
+        Command::Ship(args) => ship::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };
     match result {

@@ -5,6 +5,7 @@
 //! and remarks and progress to standard error.
 
 mod classify;
+mod compile;
 mod completions;
 mod convert;
 mod detect;
@@ -55,6 +56,7 @@ enum Command {
     Studio(studio::Options),
     Inspect(inspect::Options),
     Convert(convert::Options),
+    Compile(compile::Options),
     Perplexity(language::perplexity::Options),
     Bench(language::bench::Options),
     FineTune(language::fine_tune::Options),
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Studio(options) => studio::run(&options),
         Command::Inspect(options) => inspect::run(&options),
         Command::Convert(options) => convert::run(&options),
+        Command::Compile(options) => compile::run(&options),
         Command::Perplexity(options) => language::perplexity::run(&options),
         Command::Bench(options) => language::bench::run(&options),
         Command::FineTune(options) => language::fine_tune::run(&options),

@@ -76,7 +76,7 @@ impl NetworkOptions {
         let device = self.device.open()?;
         let load = LoadOptions { outputs: self.output.clone(), ..Default::default() };
         let model = Model::load_with(&self.file, &device, load)?;
-        let inputs = inputs(self, &model, &device)?;
+        let inputs = inputs(&self.input, self.seed, &model.inputs(), &device)?;
         Ok(Network { device, model, inputs })
     }
 }
@@ -163,19 +163,21 @@ fn tensor(info: &ValueInfo, source: &str, rng: &Generator) -> Outcome<Tensor> {
 }
 
 /// The inputs of the command line, by their names.
-fn inputs(options: &NetworkOptions, model: &Model, device: &Device) -> Outcome<Vec<(String, Tensor)>> {
-    let known = model.inputs();
-    let rng = Generator::seed(options.seed, device);
+pub(crate) fn inputs(
+    given: &[String],
+    seed: u64,
+    known: &[ValueInfo],
+    device: &Device,
+) -> Outcome<Vec<(String, Tensor)>> {
+    let rng = Generator::seed(seed, device);
     let mut found = Vec::new();
-    for input in &options.input {
+    for input in given {
         let Some((name, source)) = input.split_once('=') else {
-            return Err(
-                format!("--input {input}: give NAME=SOURCE; the inputs are {}", listed(&known)).into()
-            );
+            return Err(format!("--input {input}: give NAME=SOURCE; the inputs are {}", listed(known)).into());
         };
         let Some(info) = known.iter().find(|info| info.name == name) else {
             return Err(
-                format!("--input {input}: there is no input {name}; there are {}", listed(&known)).into()
+                format!("--input {input}: there is no input {name}; there are {}", listed(known)).into()
             );
         };
         found.push((name.to_string(), tensor(info, source, &rng)?));

@@ -76,6 +76,7 @@
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `models` | known architectures with the weights of their references (features `models`, `text`) |
 //! | `onnx` | ONNX files at run time: run them, train them, write them (feature `onnx`) |
+//! | `ship` | programs of compiled functions, in Rust or C, without Taper (feature `ship`) |
 //! | `studio` | a page that shows a training while it runs (feature `studio`) |
 //! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
 //! | `weights` | PyTorch's files, safetensors, GGUF, NumPy (feature `weights`); downloads (feature `hub`) |
@@ -89,6 +90,9 @@ mod environment;
 mod pipe;
 mod registry;
 
+#[cfg(feature = "ship")]
+#[doc(inline)]
+pub use ::ship;
 #[doc(inline)]
 pub use autograd;
 #[doc(inline)]
@@ -125,6 +129,9 @@ pub use train;
 #[cfg(feature = "weights")]
 #[doc(inline)]
 pub use weights;
+
+#[cfg(feature = "ship")]
+pub use ::ship::ship;
 
 pub use autograd::{
     Compiled, checkpoint, compile, compile_or_run, enable_grad, func, grad, grad_of, no_grad,
@@ -235,6 +242,8 @@ mod guide {
         extending = "extending.md";
         performance = "performance.md";
         compile = "compile.md";
+        #[cfg(feature = "ship")]
+        ship = "ship.md";
     }
     #[doc = include_str!("../../../README.md")]
     mod readme {}

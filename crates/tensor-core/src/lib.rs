@@ -111,7 +111,10 @@ pub use schedule::{
         HostState, HostValues, NotedState, RandomStream, is_capturing, note_guard, note_host_state,
         refuse_in_capture, refuse_later,
     },
-    replay::{Call, CallMode, GraphNumbers, Replay, ReplayCounts, as_leaf},
+    replay::{
+        BufferSource, Call, CallMode, GraphNumbers, ListedBuffer, ListedStep, ListedValue, PlanListing,
+        Replay, ReplayCounts, as_leaf,
+    },
 };
 pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},

@@ -10,8 +10,8 @@ use std::{
 };
 
 use tensor_core::{
-    Call, CallMode, Error, ErrorKind, Recorder, Replay, ReplayCounts, Result, Tensor, TensorTree,
-    autocast::autocast_dtype, caller_line, is_capturing, is_grad_enabled, lock, with_own_lines,
+    Call, CallMode, Error, ErrorKind, PlanListing, Recorder, Replay, ReplayCounts, Result, Tensor,
+    TensorTree, autocast::autocast_dtype, caller_line, is_capturing, is_grad_enabled, lock, with_own_lines,
 };
 
 use self::backward::{Backward, linked};
@@ -192,6 +192,23 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
             Call::Captured | Call::Ran(_) => {}
         }
         returned.ok_or_else(no_form)?.results(&originals, tensors)
+    }
+
+    /// The plan of the last call as data: its kernels, buffers and shapes.
+    ///
+    /// # Errors
+    /// No call so far was compiled; effects beside the results, results that are recorded for gradients, and
+    /// numbers that differ from call to call.
+    #[doc(hidden)] // for `ship`
+    pub fn listing(&self) -> Result<PlanListing> {
+        match lock(&self.inner).replay.listing()? {
+            (listing, Kept { backward: None, .. }) => Ok(listing),
+            (_, Kept { backward: Some(_), .. }) => Err(Error::invalid(
+                "ship",
+                "the results are recorded for gradients, and a program does not train: call the function once within \
+                 no_grad",
+            )),
+        }
     }
 
     /// The number of calls that captured the function, that repeated its operations, and that ran it.

@@ -1,4 +1,4 @@
-//! `taper run` and `taper studio` with a network from an ONNX file.
+//! `taper run`, `taper studio` and `taper compile` with a network from an ONNX file.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -87,4 +87,29 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn a_network_is_written_as_a_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = repository("crates/onnx/tests/models/silero_vad.onnx");
+    let sizes = ["--input", "input=zeros:1x576", "--input", "state=zeros:2x1x128", "--fix", "sr=16000"];
+    let arguments = [&["compile", path.to_str().unwrap()], &sizes[..]].concat();
+    for (language, file) in [("c", "silero_vad.h"), ("rust", "src/lib.rs")] {
+        let out = at(&folder, language);
+        let text = printed(&[&arguments[..], &["--to", language, "--out", &out, "--ram", "128K"]].concat());
+        assert!(
+            text.starts_with("x0  f32 [1, 576]  the input input\nx1  f32 [2, 1, 128]  the input state\n"),
+            "{text}"
+        );
+        assert!(text.contains("code about ") && text.contains(file), "{text}");
+        assert!(folder.path().join(language).join(file).is_file());
+    }
+    let budget = [&arguments[..], &["--to", "c", "--flash", "256K"]].concat();
+    let message = refused(&budget);
+    assert!(message.contains("the budget is 256 KiB; the largest tensors: "), "{message}");
+    let message = refused(&[&arguments[..6], &["--to", "c", "--fix", "rate=1"]].concat());
+    assert!(message.contains("there is no input rate"), "{message}");
+    let message = refused(&[&arguments[..6], &["--to", "c", "--fix", "sr=fast"]].concat());
+    assert!(message.contains("`fast` is no number of the input sr"), "{message}");
 }

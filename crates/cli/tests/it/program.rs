@@ -16,6 +16,7 @@ const COMMANDS: &[&str] = &[
     "studio",
     "inspect",
     "convert",
+    "compile",
     "perplexity",
     "bench",
     "fine-tune",

@@ -2,9 +2,10 @@
 //! the plan of its operations again, without a graph.
 //!
 //! [`Replay::call`] tries the programs that it has, and captures the function if none fits. `program` runs a
-//! captured function; `numbers` finds the constants of a part of a graph.
+//! captured function; `numbers` finds the constants of a part of a graph; `listing` gives a program as data.
 
 mod constants;
+mod listing;
 mod numbers;
 mod program;
 
@@ -13,9 +14,12 @@ use std::sync::{Arc, Weak};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::constants::MAX_CONSTANT_BYTES;
-pub use self::numbers::GraphNumbers;
 pub(crate) use self::numbers::has_own_constants;
 use self::program::{Arguments, AssignedCell, Leaf, Made, Program, Source, StateOf, Varying, with_value};
+pub use self::{
+    listing::{BufferSource, ListedBuffer, ListedStep, ListedValue, PlanListing},
+    numbers::GraphNumbers,
+};
 use super::{
     PlanCache, UNWATCHED, by_device,
     capture::{
@@ -117,6 +121,17 @@ impl<T> Replay<T> {
     #[must_use]
     pub fn counts(&self) -> ReplayCounts {
         self.counts
+    }
+
+    /// The program that ran last, as data, and what is kept with it.
+    ///
+    /// # Errors
+    /// There is none yet; effects beside the results; numbers that differ from call to call.
+    pub fn listing(&self) -> Result<(PlanListing, &T)> {
+        match self.programs.last() {
+            Some((program, kept)) => Ok((program.listing()?, kept)),
+            None => Err(Error::invalid("ship", "the function has not been captured: call it once first")),
+        }
     }
 
     /// Calls `f` with `inputs`, or repeats what it did. `f` also makes what is kept with its program.

@@ -166,6 +166,16 @@ impl Arguments {
         })
     }
 
+    /// The shape and the dtype of each.
+    pub(super) fn shapes(&self) -> impl Iterator<Item = (&Shape, DType)> {
+        self.forms.iter().map(|form| (&form.shape, form.dtype))
+    }
+
+    /// Whether the elements of an argument are not its buffer in row-major order.
+    pub(super) fn is_view(&self, k: usize) -> bool {
+        self.forms[k].view.is_some() || !self.forms[k].format.is_empty()
+    }
+
     /// Whether these arguments have the form, under the present settings.
     pub(super) fn fit(&self, inputs: &[Tensor], autocast: Option<DType>) -> Result<bool> {
         if inputs.len() != self.forms.len() || self.settings != Settings::present(autocast) {
@@ -207,9 +217,9 @@ pub(super) struct Program {
 }
 
 /// A tensor that a leaf or a result reads, held while the plan runs.
-struct Held {
+pub(super) struct Held {
     tensor: Option<Tensor>,
-    value: Value,
+    pub(super) value: Value,
 }
 
 /// A call of a program.
@@ -296,7 +306,7 @@ impl Leaf {
 }
 
 /// The tensor of a source that exists before the call, with its value; none if it has no tensor now.
-fn hold(source: &Source, inputs: &[Tensor], states: &[HostValues]) -> Result<Option<Held>> {
+pub(super) fn hold(source: &Source, inputs: &[Tensor], states: &[HostValues]) -> Result<Option<Held>> {
     let tensor = match source {
         Source::Input(k) => inputs.get(*k as usize).map(Tensor::resolve),
         Source::Cell(cell) => cell.variable().map(|variable| lock(&variable.current).clone()),

@@ -1,0 +1,85 @@
+//! Elementary functions: the CPU's formulas without fused multiply-add, bit for bit.
+
+use taper_testing::test_process;
+use tensor_core::{DType, Result, Tensor};
+
+use crate::programs::{case, check};
+
+/// Floats over the whole range and with both signs.
+fn sweep() -> Tensor {
+    let special = [0.0, -0.0, 1.0, -1.0, 0.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45, f32::MAX];
+    let spread = (0..u32::MAX / 300_007).map(|i| f32::from_bits(i * 300_007));
+    let near = (-2000..2000).map(|i| i as f32 * 0.0103);
+    let numbers: Vec<f32> = spread.chain(near).chain(special).collect();
+    let n = numbers.len();
+    Tensor::from_vec(numbers, [n], &backend_cpu::cpu()).unwrap()
+}
+
+/// Angles for which the short reduction holds.
+fn angles() -> Tensor {
+    let x = sweep();
+    let limit = x.full_like(99_000.0);
+    x.abs().lt(&limit).unwrap().where_cond(&x, &limit).unwrap().contiguous().unwrap()
+}
+
+/// The CPU computes with fused multiply-add unless its baseline is asked for; then the bits are the same.
+#[test]
+fn functions_have_the_bits_of_the_baseline() {
+    if std::env::var("TAPER_CPU_ISA").is_err() {
+        let mut child = test_process(functions_have_the_bits_of_the_baseline);
+        let output = child.env("TAPER_CPU_ISA", "baseline").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    type Function = fn(&Tensor) -> Result<Tensor>;
+    let of_all: [(&str, Function); 19] = [
+        ("exp", |x| Ok(x.exp())),
+        ("expm1", |x| Ok(x.expm1())),
+        ("log", |x| Ok(x.log())),
+        ("log1p", |x| Ok(x.log1p())),
+        ("tanh", |x| Ok(x.tanh())),
+        ("sigmoid", |x| Ok(x.sigmoid())),
+        ("erf", |x| Ok(x.erf())),
+        ("gelu", |x| Ok(x.gelu())),
+        ("silu", |x| Ok(x.silu())),
+        ("sqrt", |x| Ok(x.sqrt())),
+        ("rsqrt", |x| Ok(x.rsqrt())),
+        ("reciprocal", |x| Ok(x.reciprocal())),
+        ("floor", |x| Ok(x.floor())),
+        ("ceil", |x| Ok(x.ceil())),
+        ("round", |x| Ok(x.round())),
+        ("trunc", |x| Ok(x.trunc())),
+        ("sign", |x| Ok(x.sign())),
+        ("relu", |x| Ok(x.relu())),
+        ("infinite", |x| x.isinf().logical_or(x.isnan())),
+    ];
+    let mut cases: Vec<_> = of_all
+        .into_iter()
+        .map(|(name, f)| case(name, 0.0, vec![sweep()], move |x| Ok(vec![f(&x[0])?])))
+        .collect();
+    let of_angles: [(&str, Function); 3] =
+        [("sin", |x| Ok(x.sin())), ("cos", |x| Ok(x.cos())), ("tan", |x| Ok(x.tan()))];
+    cases.extend(of_angles.map(|(name, f)| case(name, 0.0, vec![angles()], move |x| Ok(vec![f(&x[0])?]))));
+    let pairs = || {
+        let x = sweep();
+        let y = x.flip(0).unwrap().contiguous().unwrap();
+        vec![x, y]
+    };
+    type OfTwo = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    let of_pairs: [(&str, OfTwo); 7] = [
+        ("atan2", |x, y| x.atan2(y)),
+        ("pow", |x, y| x.abs().pow(&y.sigmoid())),
+        ("floor_divide", |x, y| x.floor_divide(y)),
+        ("remainder", |x, y| x.remainder(y)),
+        ("maximum", |x, y| x.maximum(y)),
+        ("less", |x, y| x.lt(y)?.to_dtype(DType::F32)),
+        ("to_integers", |x, _| x.to_dtype(DType::I64)?.add(&x.to_dtype(DType::I32)?.to_dtype(DType::I64)?)),
+    ];
+    cases.extend(of_pairs.map(|(name, f)| case(name, 0.0, pairs(), move |x| Ok(vec![f(&x[0], &x[1])?]))));
+    check(&cases);
+}
