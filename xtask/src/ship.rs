@@ -13,6 +13,12 @@ pub(crate) struct Args {
     /// The folder for the project; by default one in the target directory
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// The built example `ship_digits`, in place of the tests and of building it
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Leave the processors in QEMU out, where their standard library cannot be installed
+    #[arg(long)]
+    host_only: bool,
 }
 
 /// The processors that QEMU plays.
@@ -21,18 +27,22 @@ const TARGETS: &[&str] = &["thumbv7em-none-eabihf", "riscv32imac-unknown-none-el
 pub(crate) fn run(args: &Args) -> Result<()> {
     let workspace = Workspace::read()?;
     let folder = args.folder.clone().unwrap_or_else(|| workspace.target.join("ship"));
-    let mut tests = cargo();
-    tests.args(["test", "-p", "taper-ship", "--test", "it"]);
-    succeed(
-        &mut tests,
-        "a program differs from the interpreter of its plan, or gcc, clang or rustc is missing",
-    )?;
-    let mut example = cargo();
-    example
-        .args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--", "--out"])
-        .arg(&folder);
-    succeed(&mut example, "the networks are not shipped")?;
-    for target in TARGETS {
+    let mut example = match &args.program {
+        Some(program) => std::process::Command::new(program),
+        None => {
+            let mut tests = cargo();
+            tests.args(["test", "-p", "taper-ship", "--test", "it"]);
+            succeed(
+                &mut tests,
+                "a program differs from the interpreter of its plan, or gcc, clang or rustc is missing",
+            )?;
+            let mut example = cargo();
+            example.args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--"]);
+            example
+        }
+    };
+    succeed(example.arg("--out").arg(&folder), "the networks are not shipped")?;
+    for target in TARGETS.iter().filter(|_| !args.host_only) {
         // A project of its own, with its own target directory.
         let mut firmware = cargo();
         firmware.current_dir(&folder).env_remove("CARGO_TARGET_DIR").args([

@@ -205,10 +205,17 @@ fn reorders_for(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
         && permuted.node.shape[..lead] == item.node.shape[..lead]
 }
 
-/// The cost of computing each elementwise item or gather again, including its inlined inputs.
+/// The cost of computing each elementwise item or gather again, including its inlined inputs. An item that
+/// several kernels read is stored, so that one which is made of it alone, and of broadcast values, is computed
+/// again from there: it costs its readers no more loads.
 fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     let items = analysis.items;
+    let readers = readers(analysis);
     let mut costs = vec![0u32; items.len()];
+    // The cost from what is no expression.
+    let mut whole = vec![0u32; items.len()];
+    // The cost from values that are stored, and the number of those that have all elements.
+    let mut from_stored = vec![Again { cost: 0, loads: 1 }; items.len()];
     for (i, item) in items.iter().enumerate() {
         let class = analysis.class[i];
         let own = if class == Class::Elementwise {
@@ -216,18 +223,61 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
         } else if class == Class::Opaque && !item.store && may_be_read(items, i, limits.max_indexed_bytes) {
             GATHER_COST
         } else {
+            let is_broadcast = class == Class::View && matches!(item.node.op, Op::Expand);
+            from_stored[i].loads = u32::from(!is_broadcast && class != Class::Constant);
             continue;
         };
         // An input of another shape is read from memory or is one value per row; one that is not an
         // expression costs nothing.
-        let inlined = item
-            .inputs
-            .iter()
-            .filter(|&&j| items[j as usize].node.shape == item.node.shape)
-            .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
-        costs[i] = inlined.saturating_add(own);
+        let inlined = item.inputs.iter().filter(|&&j| items[j as usize].node.shape == item.node.shape);
+        let mut again = Again { cost: own, loads: 0 };
+        whole[i] = own;
+        for &j in inlined {
+            whole[i] = whole[i].saturating_add(whole[j as usize]);
+            again.cost = again.cost.saturating_add(from_stored[j as usize].cost);
+            again.loads = again.loads.saturating_add(from_stored[j as usize].loads);
+        }
+        costs[i] = if again.loads > 1 { whole[i] } else { again.cost };
+        let is_stored = class == Class::Elementwise && (item.store || readers[i].store_above(costs[i]));
+        from_stored[i] = if is_stored { Again { cost: 0, loads: 1 } } else { again };
     }
     costs
+}
+
+/// What it takes to compute an item again.
+#[derive(Clone, Copy)]
+struct Again {
+    cost: u32,
+    loads: u32,
+}
+
+/// The readers of an item, as far as they are known before any item is given a buffer.
+#[derive(Clone, Copy, Default)]
+struct Readers {
+    several: bool,
+    /// Whether one of them iterates over other elements than the item's own.
+    beyond: bool,
+    any: bool,
+}
+
+impl Readers {
+    /// Whether an item of this cost is stored for them, if they end up in several kernels.
+    fn store_above(self, cost: u32) -> bool {
+        self.several && cost > if self.beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS }
+    }
+}
+
+fn readers(analysis: &Analysis<'_>) -> Vec<Readers> {
+    let mut readers = vec![Readers::default(); analysis.items.len()];
+    for (i, item) in analysis.items.iter().enumerate().filter(|(_, item)| item.value.is_none()) {
+        for &j in &item.inputs {
+            let known = &mut readers[j as usize];
+            known.several |= known.any;
+            known.any = true;
+            known.beyond |= analysis.class[i] != Class::Elementwise;
+        }
+    }
+    readers
 }
 
 /// For each item, the fused gather that it is or is a view of.
