@@ -142,18 +142,11 @@ impl Rope {
         let width = *features as f64;
         let factor = scaling.factor.unwrap_or(1.0);
         let original = scaling.original_max_position_embeddings.unwrap_or(*context);
-        let base = match self.kind {
-            Kind::Dynamic if length > *context => {
-                let longer = factor * length as f64 / *context as f64 - (factor - 1.0);
-                self.base * longer.powf(width / (width - 2.0))
-            }
-            Kind::Default
-            | Kind::Linear
-            | Kind::Dynamic
-            | Kind::Yarn
-            | Kind::LongRope
-            | Kind::Llama3
-            | Kind::Proportional => self.base,
+        let base = if matches!(self.kind, Kind::Dynamic) && length > *context {
+            let longer = factor * length as f64 / *context as f64 - (factor - 1.0);
+            self.base * longer.powf(width / (width - 2.0))
+        } else {
+            self.base
         };
         let plain = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / width));
         match self.kind {

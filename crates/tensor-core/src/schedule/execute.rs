@@ -63,6 +63,11 @@ impl Constants {
     fn has(&self, step: usize) -> bool {
         self.steps.get(step) == Some(&true)
     }
+
+    pub(super) fn bytes(&self) -> usize {
+        let size = |(_, (storage, _)): &(u32, Content)| storage.numel() * storage.dtype().size();
+        self.slots.iter().map(size).sum()
+    }
 }
 
 impl Bound for [Item] {

@@ -85,9 +85,9 @@ impl Recorder {
     /// The operations of a backward pass alone, and the tensors that they read, for a forward pass that is
     /// `self`: `backward` has built `gradients`, from the gradients of `results`.
     ///
-    /// Of the forward pass, the tensors are those that would be stored if both passes were computed together;
-    /// what would be computed again is a part of the recording. So is no random number, and no number of the
-    /// host that varies from call to call: what depends on these alone is read as a tensor.
+    /// It reads those tensors of the forward pass that would be stored if both passes were computed together;
+    /// what would be computed again is a part of the recording. Random numbers and numbers of the host are
+    /// not, as they vary from call to call: what depends on these is read as a tensor.
     ///
     /// # Errors
     /// An operation that the device cannot do.

@@ -186,8 +186,8 @@ fn what_calls_have_in_common_is_computed_once() -> Result<()> {
     let weight = tensor(&[16, 4], 4, DType::F32, &device)?.into_cell(false)?;
     let rng = Generator::seed(1, &device);
     let function = |x: Tensor| {
-        // What is the same at each call is read by a product, and is a result; a cell is assigned between calls,
-        // and numbers are drawn.
+        // A product and a result read constants of all calls; a cell is assigned between calls, and numbers
+        // are drawn.
         let fixed = table.exp().add(&table.sum_axis(0, true)?)?;
         let noise = Tensor::rand((8, 16), &rng)?;
         let read = x.matmul(&fixed)?.matmul(&weight.tanh())?;

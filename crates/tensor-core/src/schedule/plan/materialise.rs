@@ -206,8 +206,8 @@ fn reorders_for(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
 }
 
 /// The cost of computing each elementwise item or gather again, including its inlined inputs. An item that
-/// several kernels read is stored, so that one which is made of it alone, and of broadcast values, is computed
-/// again from there: it costs its readers no more loads.
+/// several kernels read is stored, so that one which is made of it alone, and of broadcast values, is
+/// computed again from there: it costs its readers no more loads.
 fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     let items = analysis.items;
     let readers = readers(analysis);
@@ -244,7 +244,7 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     costs
 }
 
-/// What it takes to compute an item again.
+/// The work of computing an item again.
 #[derive(Clone, Copy)]
 struct Again {
     cost: u32,

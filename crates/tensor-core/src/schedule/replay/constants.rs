@@ -1,6 +1,6 @@
 //! The steps of a compiled function that compute the same at each call, because they read only tensors that
-//! its calls have in common: scales of normalizations of an ONNX model, masks, weights that are cast. They run
-//! once.
+//! its calls have in common: scales of normalizations of an ONNX model, masks, weights that are cast. They
+//! run once.
 
 use super::program::{Leaf, Source, Varying};
 use crate::{
@@ -69,10 +69,4 @@ pub(super) fn compute<B: Bound + ?Sized>(
 fn is_repeatable(step: &Step) -> bool {
     let is_custom = matches!(step.shared.kernel.body, Body::Custom(_));
     step.stores.is_empty() && !step.empty && !step.shared.may_fail && !is_custom
-}
-
-/// The bytes that are kept.
-pub(super) fn bytes(constants: &Constants) -> usize {
-    let size = |(_, (storage, _)): &(u32, execute::Content)| storage.numel() * storage.dtype().size();
-    constants.slots.iter().map(size).sum()
 }

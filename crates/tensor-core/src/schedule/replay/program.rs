@@ -205,7 +205,7 @@ pub(super) struct Program {
     pub(super) leaf_of: Vec<u32>,
     /// For each item, the number that varies.
     pub(super) varying: Vec<Option<Varying>>,
-    /// What the plan computes of constants, once for all calls.
+    /// The plan's values that are made of constants, computed once for all calls.
     pub(super) constants: Constants,
     pub(super) draws: Vec<(Arc<dyn RandomStream>, u64)>,
     pub(super) outputs: Vec<Made>,
@@ -279,7 +279,7 @@ impl Program {
 
     /// The bytes of what was computed of constants.
     pub(super) fn constant_bytes(&self) -> usize {
-        super::constants::bytes(&self.constants)
+        self.constants.bytes()
     }
 
     /// Whether what the program depends on beside its arguments is as it was captured.
