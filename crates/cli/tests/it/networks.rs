@@ -111,5 +111,5 @@ fn a_network_is_written_as_a_program() {
     let message = refused(&[&arguments[..6], &["--to", "c", "--fix", "rate=1"]].concat());
     assert!(message.contains("there is no input rate"), "{message}");
     let message = refused(&[&arguments[..6], &["--to", "c", "--fix", "sr=fast"]].concat());
-    assert!(message.contains("`fast` is no number of the input sr"), "{message}");
+    assert!(message.contains("`fast` is no number of the input \"sr\""), "{message}");
 }

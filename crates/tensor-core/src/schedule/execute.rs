@@ -174,7 +174,7 @@ fn with_leaves<B: Bound + ?Sized>(plan: &Plan, bound: &B) -> Vec<Option<Content>
 }
 
 /// Runs the steps for which `steps` says so, which read nothing that another one makes, and returns them with
-/// the outputs that are `wanted`, by slots. No leaf is overwritten.
+/// the outputs that are `wanted`, by slots. Neither these nor a leaf is overwritten.
 pub(super) fn constants<B: Bound + ?Sized>(
     plan: &Plan,
     bound: &B,
@@ -185,17 +185,20 @@ pub(super) fn constants<B: Bound + ?Sized>(
     if !steps.contains(&true) {
         return Ok(Constants::default());
     }
-    let (slots, shared) = (with_leaves(plan, bound), plan.leaves.iter().map(|(_, slot)| *slot).collect());
+    // One of these steps may be the last reader of what another step reads as well, before it in order.
+    let outputs = (0..).zip(wanted).filter(|(_, is_wanted)| **is_wanted).map(|(slot, _)| slot);
+    let shared = plan.leaves.iter().map(|(_, slot)| *slot).chain(outputs).collect();
+    let slots = with_leaves(plan, bound);
     let mut run = Run { plan, bound, backend, slots, shared, shared_if_unsure: SmallVec::new() };
-    let chosen = || plan.steps.iter().zip(&steps).filter(|(_, is_chosen)| **is_chosen).map(|(step, _)| step);
-    for step in chosen() {
+    let mut slots = Vec::new();
+    for (step, _) in plan.steps.iter().zip(&steps).filter(|(_, is_chosen)| **is_chosen) {
         goes_on().and_then(|()| run.step(step)).map_err(|error| blame(bound.node(step.origin), error))?;
+        let kept = |target: &Target| match target {
+            Target::Slot(slot) if wanted[*slot as usize] => Some((*slot, run.slots[*slot as usize].clone()?)),
+            Target::Slot(_) | Target::Node { .. } => None,
+        };
+        slots.extend(step.targets.iter().filter_map(kept));
     }
-    let kept = |target: &Target| match target {
-        Target::Slot(slot) if wanted[*slot as usize] => Some((*slot, run.slots[*slot as usize].take()?)),
-        Target::Slot(_) | Target::Node { .. } => None,
-    };
-    let slots = chosen().flat_map(|step| &step.targets).filter_map(kept).collect();
     Ok(Constants { steps, slots })
 }
 

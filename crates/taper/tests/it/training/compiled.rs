@@ -211,3 +211,23 @@ fn what_calls_have_in_common_is_computed_once() -> Result<()> {
     assert_eq!([kernels[1], kernels[2], kernels[3]], [kernels[0] - 2; 3], "the sum and its reader run once");
     Ok(())
 }
+
+#[test]
+fn a_constant_that_another_step_reads_first_stays() -> Result<()> {
+    let device = device();
+    let table = tensor(&[8, 8], 3, DType::F32, &device)?;
+    let function = |x: Tensor| {
+        // The product of the argument comes first, and then constants are made of the constant that it reads,
+        // whose last reader is a map that could overwrite it.
+        let fixed = table.matmul(&table)?;
+        let first = x.matmul(&fixed)?;
+        let then = fixed.tanh().add(&fixed)?.matmul(&table)?;
+        first.add(&x.matmul(&then)?)
+    };
+    let compiled = compile(function);
+    for k in 0..3 {
+        let x = tensor(&[5, 8], 5 + k, DType::F32, &device)?;
+        assert_eq!(compiled.call(x.clone())?.read_bytes()?, function(x)?.read_bytes()?, "call {k}");
+    }
+    Ok(())
+}
