@@ -165,6 +165,7 @@ fn a_compiled_function_keeps_what_its_gradients_read() -> Result<()> {
     let device = device();
     let chain = compile(|x: Tensor| x.mul_scalar(2.0).add_scalar(1.0).powi(2).mul(&x.relu()));
     let x = Tensor::ones([1 << 16], &device)?.requires_grad();
+    x.eval()?;
     for k in 0..3 {
         x.zero_grad();
         let before = device.memory().allocated;
@@ -208,7 +209,8 @@ fn what_calls_have_in_common_is_computed_once() -> Result<()> {
         }
         weight.assign(&weight.detach().mul_scalar(0.5))?;
     }
-    assert_eq!([kernels[1], kernels[2], kernels[3]], [kernels[0] - 2; 3], "the sum and its reader run once");
+    assert!(kernels[1..].iter().all(|&later| later == kernels[1]), "{kernels:?}");
+    assert!(kernels[1] + 2 <= kernels[0], "the sum and its reader run once: {kernels:?}");
     Ok(())
 }
 
