@@ -28,7 +28,7 @@ pub struct Compiled<I, O, F> {
 
 struct Inner<I, O, F> {
     function: F,
-    replay: Replay<Kept<O>>,
+    replay: Replay<Arc<Kept<O>>>,
     has_said_why: bool,
     arguments: PhantomData<fn(I)>,
 }
@@ -176,9 +176,10 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
                 Arc::new(backward)
             });
             // The form is kept without the values.
-            let form = || results.map_tensors(&mut |tensor| Tensor::zeros([0], &tensor.device()));
-            returned = Some(Kept { form: form()?, backward: backward.clone() });
-            Ok((tensors, Kept { form: form()?, backward }))
+            let form = results.map_tensors(&mut |tensor| Tensor::zeros([0], &tensor.device()))?;
+            let kept = Arc::new(Kept { form, backward });
+            returned = Some(kept.clone());
+            Ok((tensors, kept))
         };
         let mode = CallMode { strict: self.is_strict, autocast: autocast_dtype(), records: true };
         let (tensors, call) = replay.call(&originals, mode, &mut run)?;
@@ -201,14 +202,16 @@ impl<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>> Compiled<I, O, F> {
     /// numbers that differ from call to call.
     #[doc(hidden)] // for `ship`
     pub fn listing(&self) -> Result<PlanListing> {
-        match lock(&self.inner).replay.listing()? {
-            (listing, Kept { backward: None, .. }) => Ok(listing),
-            (_, Kept { backward: Some(_), .. }) => Err(Error::invalid(
+        let inner = lock(&self.inner);
+        let (listing, kept) = inner.replay.listing()?;
+        if kept.backward.is_some() {
+            return Err(Error::invalid(
                 "ship",
                 "the results are recorded for gradients, and a program does not train: call the function once within \
                  no_grad",
-            )),
+            ));
         }
+        Ok(listing)
     }
 
     /// The number of calls that captured the function, that repeated its operations, and that ran it.

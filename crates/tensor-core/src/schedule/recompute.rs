@@ -8,9 +8,15 @@ use crate::{
 
 /// The cost in additions above which an expression is stored rather than computed again in a second
 /// kernel over the same elements.
-pub(super) const RECOMPUTE_LIMIT: u32 = 5;
+const RECOMPUTE_LIMIT: u32 = 5;
 /// The same bound if all readers are elementwise over one shape, and will mostly be in one kernel.
 pub(super) const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
+
+/// The bound for an item with readers in several kernels. `beyond` says whether one of those iterates over
+/// other elements than the item's own.
+pub(super) fn recompute_limit(beyond: bool) -> u32 {
+    if beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS }
+}
 
 /// The relative cost of computing an elementwise operation again, in additions; 0 for others, which are
 /// never inlined.

@@ -18,7 +18,7 @@ use crate::{
     graph::op::Op,
     schedule::{
         collect::Item,
-        recompute::{RECOMPUTE_LIMIT, RECOMPUTE_LIMIT_IN_MAPS, own_cost},
+        recompute::{own_cost, recompute_limit},
     },
 };
 
@@ -79,10 +79,9 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
                 analysis.single[i] &= !item.store;
             }
             Class::Elementwise => {
-                let limit = if beyond[i] { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
                 if item.store {
                     analysis.materialise(i, StoreReason::Kept);
-                } else if reader[i] == SEVERAL && costs[i] > limit {
+                } else if reader[i] == SEVERAL && costs[i] > recompute_limit(beyond[i]) {
                     analysis.materialise(i, StoreReason::ReadBySeveral(costs[i]));
                 }
             }
@@ -162,10 +161,9 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
 
 /// Whether item `i`, with these readers and this cost of computing it again, is a [`Class::Gathered`].
 fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits: &Limits) -> bool {
-    let limit = if uses.beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
     // An index that is read through a view is in memory.
     let cost = if uses.viewed { GATHER_COST } else { cost };
-    let again = uses.reader == SEVERAL && cost > limit;
+    let again = uses.reader == SEVERAL && cost > recompute_limit(uses.beyond);
     let pays = limits.gathers_in_maps || uses.beyond || cost > GATHER_COST;
     may_be_read(analysis.items, i, limits.max_indexed_bytes)
         && !analysis.items[i].store
@@ -263,7 +261,7 @@ struct Readers {
 impl Readers {
     /// Whether an item of this cost is stored for them, if they end up in several kernels.
     fn store_above(self, cost: u32) -> bool {
-        self.several && cost > if self.beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS }
+        self.several && cost > recompute_limit(self.beyond)
     }
 }
 
