@@ -27,10 +27,10 @@ mod relayout;
 mod sizes;
 mod write;
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use autograd::Compiled;
-use tensor_core::{DType, Error, PlanListing, Result, Shape, TensorTree};
+use tensor_core::{DType, Error, PlanListing, Result, Shape, TensorTree, file::file_error};
 
 pub use self::sizes::{Budget, Sizes};
 use self::{
@@ -39,6 +39,10 @@ use self::{
     pack::Arena,
     write::{File, Language},
 };
+
+/// The root of these sources, for `taper`: error locations skip lines below it.
+#[doc(hidden)]
+pub const ROOT: &str = file!();
 
 /// The language of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +77,13 @@ pub enum Target {
 /// # Errors
 /// The function was not called yet; it assigns cells, computes gradients or draws random numbers; it has an
 /// operation that cannot be shipped. The message names the line.
+#[track_caller]
 pub fn ship<I: TensorTree, O: TensorTree, F: FnMut(I) -> Result<O>>(
     compiled: &Compiled<I, O, F>,
     target: Target,
 ) -> Result<Shipment> {
-    Shipment::of(compiled.listing()?, target, "program")
+    let listing = Error::here_in(compiled.listing())?;
+    Error::here_in(Shipment::of(listing, target, "program"))
 }
 
 /// A program.
@@ -112,6 +118,7 @@ impl Shipment {
     ///
     /// # Errors
     /// A name that is no identifier of lower-case letters, digits and underscores.
+    #[track_caller]
     pub fn named(self, name: &str) -> Result<Shipment> {
         let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_word) {
@@ -147,14 +154,14 @@ impl Shipment {
     /// Writes the files into a folder, which is made.
     ///
     /// # Errors
-    /// A folder or a file that cannot be written.
+    /// `File` for a folder or a file that cannot be written.
+    #[track_caller]
     pub fn write(&self, folder: &Path) -> Result<()> {
         for (path, text) in &self.files {
             let path = folder.join(path);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(Error::io)?;
-            }
-            fs::write(&path, text).map_err(Error::io)?;
+            let failed = |error: io::Error| file_error(&path, format!("cannot be written: {error}"));
+            let made = path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed);
+            Error::here_in(made.and_then(|()| fs::write(&path, text).map_err(failed)))?;
         }
         Ok(())
     }
@@ -164,6 +171,7 @@ impl Shipment {
     ///
     /// # Errors
     /// Arguments of other sizes; an index out of range.
+    #[track_caller]
     pub fn interpret(&self, arguments: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let wanted: Vec<usize> =
             self.arguments().map(|(shape, dtype)| shape.numel() * dtype.size()).collect();
@@ -178,7 +186,7 @@ impl Shipment {
             }
         }
         for step in &self.plan.steps {
-            interpret::run(step, &mut memory)?;
+            Error::here_in(interpret::run(step, &mut memory))?;
         }
         Ok(self.plan.results.iter().map(|(_, buffer)| memory.take(*buffer)).collect())
     }

@@ -92,6 +92,7 @@ impl Budget {
     ///
     /// # Errors
     /// It takes more; the message names its largest tensors.
+    #[track_caller]
     pub fn check(&self, sizes: &Sizes) -> Result<()> {
         let limits = [("flash", sizes.flash(), self.flash), ("RAM", sizes.arena, self.ram)];
         for ((name, bytes, limit), largest) in limits.into_iter().zip(&sizes.largest) {

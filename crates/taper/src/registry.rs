@@ -33,6 +33,8 @@ const ROOTS: &[&str] = &[
     models::ROOT,
     #[cfg(feature = "onnx")]
     onnx::ROOT,
+    #[cfg(feature = "ship")]
+    ship::ROOT,
     #[cfg(feature = "train")]
     train::ROOT,
     #[cfg(feature = "studio")]
