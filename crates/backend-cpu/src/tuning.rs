@@ -231,9 +231,10 @@ pub(crate) const DOTS_REGISTERS_PER_STRADDLE: usize = 2;
 /// Terms of a product with a vector that are summed in one piece. It cuts sums, so it is constant.
 /// Exercised by `more_matmul_1024x1024x1`.
 pub(crate) const GEMV_PIECE_TERMS: usize = 1 << 15;
-/// The most vectors for which the rows of a matrix in blocks are decoded again and again in registers. No
-/// benchmark exercises it yet.
-pub(crate) const BLOCK_VECTORS: usize = 8;
+/// The most vectors for which the rows of a matrix in blocks are decoded in registers. A result has the same
+/// bits with any number of vectors up to this one, so `models::serving` reads prompts in parts of as many
+/// tokens. `taper bench MODEL.gguf --texts 1,16` exercises it.
+pub(crate) const BLOCK_VECTORS: usize = 64;
 /// Numbers of an operand in blocks that a thread decodes at once, about half of a second-level cache in
 /// f32. It cuts sums, so it is constant. No benchmark exercises it yet.
 pub(crate) const DECODED_ELEMENTS: usize = 1 << 16;

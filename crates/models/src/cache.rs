@@ -6,6 +6,9 @@
 //! so that its plan is reused. Rows that are not in use are masked, which is all that forgetting positions
 //! takes (docs/decisions/0056).
 //!
+//! On devices with the kernel [`CachedAttention`](tensor_core::CachedAttention), a text has the same bits
+//! however its tokens are divided into steps of at most [`MAX_STEP_TOKENS`], and beside any other texts.
+//!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
 mod positioned;
@@ -13,9 +16,10 @@ mod regroup;
 mod texts;
 mod undo;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tensor_core::{DType, Device, Error, Result, Tensor, eval_all};
+use autograd::is_grad_enabled;
+use tensor_core::{CachedAttention, DType, Device, Error, Result, Tensor, eval_all};
 
 use self::{positioned::Noted, texts::Texts, undo::Begun};
 pub(crate) use self::{positioned::RepeatedSteps, undo::Checkpoint};
@@ -27,8 +31,10 @@ const NO_ROWS: &str = "a layer has no rows yet";
 /// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
 /// token (`cargo run --release -p taper-cli -- chat`).
 const TAIL_ROWS: usize = 64;
-/// The largest number of tokens that a step puts into the short table. The guesses of a speculation fit; the
-/// scores of a longer step are better computed by [`attend_by`], for which both tables are copied.
+/// The largest number of tokens that a step puts into the short table, where a kernel reads the tables.
+pub(crate) const MAX_STEP_TOKENS: usize = TAIL_ROWS;
+/// The same where products and a mask read them. The guesses of a speculation fit; the scores of a longer
+/// step are better computed by [`attend_by`], for which both tables are copied.
 const SHORT_STEP_TOKENS: usize = 16;
 /// The largest number of positions that a sliding window can always take back: rows of both tables that have
 /// left the window stay until as many follow.
@@ -70,8 +76,12 @@ struct ShortStep {
     place: Tensor,
     /// The new row that each row of the short table may take, `[TAIL_ROWS]`; only for several new rows.
     source: Option<Tensor>,
-    /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
-    bias: Tensor,
+    /// The rows that queries see, as [`CachedAttention`] reads them.
+    places: Tensor,
+    length: usize,
+    window: Option<usize>,
+    /// Whether the device has that kernel.
+    by_kernel: bool,
 }
 
 /// Keys and values of all layers, for generation: [`LanguageModel::hidden`](crate::LanguageModel::hidden)
@@ -259,13 +269,16 @@ impl KvCache {
         self.shared.before = Some(self.contents());
         self.pending = length;
         let (len, pads) = (self.len, &self.pads);
+        let by_kernel = length <= MAX_STEP_TOKENS && has_kernel(dtype, device)?;
         for (&window, rows) in &mut self.rows {
-            let shared = if (1..=SHORT_STEP_TOKENS).contains(&length) && rows.long > 0 {
+            let is_short = if by_kernel { length > 0 } else { (1..=SHORT_STEP_TOKENS).contains(&length) };
+            let shared = if is_short && (by_kernel || rows.long > 0) {
+                rows.capacity = rows.capacity.max(TAIL_ROWS);
                 let merge = (rows.tail + length > TAIL_ROWS).then_some(*rows);
                 if merge.is_some() {
                     *rows = rows.merged(window, len);
                 }
-                let step = ShortStep::new(rows, (window, len, length), pads, (dtype, device))?;
+                let step = ShortStep::new(rows, (window, length), pads, (by_kernel, device))?;
                 rows.tail += length;
                 Shared::Short { step, merge }
             } else {
@@ -357,9 +370,7 @@ impl KvCache {
                 if let Some(before) = merge {
                     cache.merge(before, rows)?;
                 }
-                let all = bias.map(|bias| step.bias.add(&bias.unsqueeze(2)?)).transpose()?;
-                let bias = all.as_ref().unwrap_or(&step.bias);
-                cache.short([query, key, value], step, bias, scoring)
+                cache.short([query, key, value], step, rows, bias, scoring)
             }
         }
     }
@@ -378,7 +389,7 @@ impl KvCache {
                 let (key, value) = cache.long.as_ref().ok_or_else(|| Error::invalid(OP, NO_ROWS))?;
                 attend_by([query, key, value], scoring, masking)
             }
-            Some((cache, Shared::Short { step, .. })) => cache.scored(query, &step.bias, scoring),
+            Some((cache, Shared::Short { step, .. })) => cache.scored(query, step, None, scoring),
             None => Err(Error::invalid(OP, "a step begins with KvCache::begin")),
         }
     }
@@ -455,6 +466,18 @@ impl Rows {
         }
         Rows { start, long, capacity, tail: 0 }
     }
+}
+
+/// Whether few queries read the tables of a cache by one kernel. It has no gradients.
+#[track_caller]
+pub(crate) fn has_kernel(dtype: DType, device: &Device) -> Result<bool> {
+    if is_grad_enabled() {
+        return Ok(false);
+    }
+    let kernel = CachedAttention { scale: 1.0, softcap: None, window: None, sinks: false };
+    let table = Tensor::zeros([1, 1, 1, 1], (dtype, device))?;
+    let places = Tensor::zeros([4], (DType::I32, device))?;
+    Tensor::has_custom_kernel(Arc::new(kernel), &[&table, &table, &table, &table, &table, &places])
 }
 
 /// The masking with biases `[1, heads, L, keys]` of what it shows.
@@ -563,28 +586,57 @@ impl LayerCache {
         self.store(before.long + before.tail - rows.long, rows)
     }
 
-    /// Attention of few new rows, which the step puts into the short table.
+    /// Attention of few new rows, which the step puts into the short table; `bias` `[1, heads, L, keys]` is
+    /// added to the scores.
     #[track_caller]
     fn short(
         &mut self,
         [query, key, value]: [&Tensor; 3],
         step: &ShortStep,
-        bias: &Tensor,
+        rows: &Rows,
+        bias: Option<&Tensor>,
         scoring: Scoring<'_>,
     ) -> Result<Tensor> {
+        if self.tail.is_none() {
+            let empty = |of: &Tensor, rows: usize| {
+                let &[batch, groups, _, width] = of.dims() else { return Err(Error::invalid(OP, NO_ROWS)) };
+                Tensor::zeros([batch, groups, rows, width], (of.dtype(), &of.device()))
+            };
+            self.long = Some((empty(key, rows.capacity)?, empty(value, rows.capacity)?));
+            self.tail = Some((empty(key, TAIL_ROWS)?, empty(value, TAIL_ROWS)?));
+        }
         let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
         self.tail = Some((step.written(key, &tail_k)?, step.written(value, &tail_v)?));
-        self.scored(query, bias, scoring)
+        self.scored(query, step, bias, scoring)
     }
 
     /// Attention of few rows to both tables.
     #[track_caller]
-    fn scored(&self, query: &Tensor, bias: &Tensor, scoring: Scoring<'_>) -> Result<Tensor> {
+    fn scored(
+        &self,
+        query: &Tensor,
+        step: &ShortStep,
+        bias: Option<&Tensor>,
+        scoring: Scoring<'_>,
+    ) -> Result<Tensor> {
         let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, &self.tail) else {
             return Err(Error::invalid(OP, NO_ROWS));
         };
         let &[batch, heads, length, width] = query.dims() else {
             return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
+        };
+        if step.by_kernel && bias.is_none() && query.dtype() == long_k.dtype() {
+            let Scoring { scale, softcap, sinks } = scoring;
+            let kernel = CachedAttention { scale, softcap, window: step.window, sinks: sinks.is_some() };
+            let sinks = sinks.map(|sinks| sinks.to_dtype(query.dtype())).transpose()?;
+            let tables = [query, long_k, long_v, tail_k, tail_v, &step.places];
+            let inputs: Vec<&Tensor> = tables.into_iter().chain(&sinks).collect();
+            return Ok(Tensor::custom_kernel(Arc::new(kernel), &inputs)?.swap_remove(0));
+        }
+        let seen = step.bias(long_k.dims()[2], query.dtype())?;
+        let bias = &match bias {
+            Some(bias) => seen.add(&bias.unsqueeze(2)?)?,
+            None => seen,
         };
         let groups = tail_k.dims()[1];
         let (per_group, capacity) = (heads / groups, long_k.dims()[2]);
@@ -613,16 +665,16 @@ impl LayerCache {
 impl ShortStep {
     /// Its tensors, for a change of all.
     fn tensors(&mut self) -> impl Iterator<Item = &mut Tensor> {
-        [&mut self.place, &mut self.bias].into_iter().chain(&mut self.source)
+        [&mut self.place, &mut self.places].into_iter().chain(&mut self.source)
     }
 
-    /// A step of `length` tokens after `len` positions: their rows are those after `rows`.
+    /// A step of `length` tokens, whose rows are those after `rows`.
     #[track_caller]
     fn new(
         rows: &Rows,
-        (window, len, length): (Option<usize>, usize, usize),
+        (window, length): (Option<usize>, usize),
         pads: &[usize],
-        (dtype, device): (DType, &Device),
+        (by_kernel, device): (bool, &Device),
     ) -> Result<ShortStep> {
         let new = rows.tail..rows.tail + length;
         let place: Vec<bool> = (0..TAIL_ROWS).map(|row| new.contains(&row)).collect();
@@ -633,17 +685,34 @@ impl ShortStep {
             _ => Some(Tensor::from_vec((0..TAIL_ROWS).map(source).collect(), [TAIL_ROWS], device)?),
         };
         let each: &[usize] = if pads.is_empty() { &[0] } else { pads };
-        let columns = rows.capacity + TAIL_ROWS;
-        let mut bias = Vec::with_capacity(each.len() * length * columns);
-        for (&pad, token) in each.iter().flat_map(|pad| (0..length).map(move |token| (pad, token))) {
-            let least = window.map_or(0, |window| (len + token + 1).saturating_sub(window)).max(pad);
-            let hidden = |seen: bool| if seen { 0.0 } else { f64::NEG_INFINITY };
-            bias.extend((0..rows.capacity).map(|row| hidden(row < rows.long && rows.start + row >= least)));
-            let first = rows.start + rows.long;
-            bias.extend((0..TAIL_ROWS).map(|row| hidden(row <= rows.tail + token && first + row >= least)));
+        let places = [rows.start, rows.long, new.end];
+        let places: Vec<i32> = places.iter().chain(each).map(|&place| place as i32).collect();
+        let places = Tensor::from_vec(places, [3 + each.len()], device)?;
+        Ok(ShortStep { place, source, places, length, window, by_kernel })
+    }
+
+    /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
+    #[track_caller]
+    fn bias(&self, capacity: usize, dtype: DType) -> Result<Tensor> {
+        let device = self.places.device();
+        let number = |i: usize| self.places.narrow(0, i, 1);
+        let (start, long, short) = (number(0)?, number(1)?, number(2)?);
+        let columns = Tensor::arange(0, capacity + TAIL_ROWS, 1, (DType::I32, &device))?;
+        let (of_short, in_short) = (columns.sub_scalar(capacity), columns.ge_scalar(capacity));
+        let in_use = in_short.where_cond(&of_short.lt(&short)?, &columns.lt(&long)?)?;
+        let position = in_short.where_cond(&of_short.add(&long)?, &columns)?.add(&start)?;
+        let queries = Tensor::arange(0, self.length, 1, (DType::I32, &device))?.unsqueeze(1)?;
+        let end = start.add(&long)?.add(&short)?.sub_scalar(self.length);
+        let query = queries.add(&end)?;
+        let mut seen = in_use.logical_and(&position.le(&query)?)?;
+        if let Some(window) = self.window {
+            seen = seen.logical_and(&position.gt(&query.sub_scalar(window))?)?;
         }
-        let bias = Tensor::new(bias, (dtype, device))?.reshape([each.len(), 1, 1, length, columns])?;
-        Ok(ShortStep { place, source, bias })
+        let texts = self.places.dims()[0] - 3;
+        let first = self.places.narrow(0, 3, texts)?.reshape([texts, 1, 1, 1, 1])?;
+        let seen = seen.logical_and(&position.ge(&first)?)?;
+        let number = |x: f64| Tensor::full((), x, (dtype, &device));
+        seen.where_cond(&number(0.0)?, &number(f64::NEG_INFINITY)?)
     }
 
     /// The short table with the new rows.

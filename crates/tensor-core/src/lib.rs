@@ -94,6 +94,7 @@ pub use kernels::{
 pub use native::{
     attention::{Attention, AttentionPass},
     bag::{BagKind, EmbeddingBag},
+    cached_attention::CachedAttention,
     distances::{Distances, Measure},
     fourier::{Fourier, FourierKind},
     grid_sample::{GridMode, GridPadding, GridSample},

@@ -382,12 +382,7 @@ pub(crate) fn ggml(format: &dyn tensor_core::BlockFormat) -> Option<GgmlType> {
 /// # Safety
 /// As [`Format::integers`].
 #[inline(always)]
-pub(crate) unsafe fn decoded<F: Format, V: Integers>(
-    block: *const u8,
-    head: F::Head,
-    group: usize,
-    at: usize,
-) -> V {
+unsafe fn decoded<F: Format, V: Integers>(block: *const u8, head: F::Head, group: usize, at: usize) -> V {
     // SAFETY: `# Safety` is that of `integers`; `at` < `GROUP`, so `at / HALF` is 0 or 1, as `scale` asks.
     let (ints, (scale, offset)) =
         unsafe { (F::integers::<V>(block, group, at), F::scale(block, head, group, at / HALF)) };

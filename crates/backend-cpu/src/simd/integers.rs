@@ -11,7 +11,7 @@ use crate::simd::{
 /// inside its own [`Vector::run`].
 pub(crate) trait Integers: Vector<Number = f32> + HalfPair {
     type Ints: Copy;
-    /// The vectors that a decoded register is multiplied with: there are registers for their sums.
+    /// The vectors that a register of integers is multiplied with: there are registers for their sums.
     const VECTORS: usize;
     /// Unsigned bytes as integers.
     ///
@@ -143,7 +143,7 @@ mod x86 {
         };
     }
     integers! {
-        F32x16, __m512i, 4;
+        F32x16, __m512i, 8;
         |at| _mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())), _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
         _mm512_set1_epi32, _mm512_srlv_epi32, _mm512_sllv_epi32, _mm512_and_si512, _mm512_or_si512,
         _mm512_add_epi32, _mm512_cvtepi32_ps;
@@ -154,7 +154,7 @@ mod x86 {
         }
     }
     integers! {
-        F32x8, __m256i, 2;
+        F32x8, __m256i, 4;
         |at| _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())), _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()));
         _mm256_set1_epi32, _mm256_srlv_epi32, _mm256_sllv_epi32, _mm256_and_si256, _mm256_or_si256,
         _mm256_add_epi32, _mm256_cvtepi32_ps;

@@ -117,7 +117,7 @@ impl<T: Float, const N: usize> Vector for Lanes<T, N> {
 
 impl Integers for F32x4 {
     type Ints = [i32; 4];
-    const VECTORS: usize = 1;
+    const VECTORS: usize = 2;
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> [i32; 4] {

@@ -221,7 +221,7 @@ impl Real for F32x4 {
 
 impl Integers for F32x4 {
     type Ints = v128;
-    const VECTORS: usize = 1;
+    const VECTORS: usize = 2;
 
     #[inline(always)]
     unsafe fn unsigned(at: *const u8) -> v128 {

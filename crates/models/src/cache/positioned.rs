@@ -130,7 +130,7 @@ impl KvCache {
 
     /// Whether a step of `length` tokens only writes rows of the short tables, or follows on the states.
     fn is_short_step(&self, length: usize) -> bool {
-        let has_room = self.rows.values().all(|rows| rows.long > 0 && rows.tail + length <= TAIL_ROWS);
+        let has_room = self.rows.values().all(|rows| rows.capacity > 0 && rows.tail + length <= TAIL_ROWS);
         let sees_no_padding = self.states.is_empty() || self.pads.iter().all(|&pad| pad <= self.len);
         (1..=SHORT_STEP_TOKENS).contains(&length)
             && self.len > 0

@@ -33,19 +33,24 @@
 //! The beginnings of texts are kept: a prompt that begins with the tokens of an earlier text, as the next
 //! message of a conversation does, is read from there on ([`EngineConfig::kept_bytes`]).
 //!
-//! Products of several rows add in another order than those of one, so that the logits of a text differ in
-//! their last digits with the number of texts beside it. With [`EngineConfig::max_sequences`] of 1 and
-//! `kept_bytes` of 0 each text is that of [`generate`](crate::generate::generate) to the bit.
+//! On the CPU, a model with weights in the block formats of GGUF gives each text the same bits beside any
+//! others, whatever was kept of its beginning: prompts are read in steps of at most 64 tokens, and both
+//! products and attention add the terms of a row in one order. Products of other weights add those of several
+//! rows in another order than those of one, and so does attention on a GPU, so that logits differ there in
+//! their last digits with the number of texts. A text is that of [`generate`](crate::generate::generate) to
+//! the bit, if its prompt is read in one step, and alone where its company matters.
 
 mod kept;
 
 use std::collections::VecDeque;
 
-use tensor_core::{Error, Result};
+use autograd::no_grad;
+use tensor_core::{DType, Error, Result};
 
 use self::kept::Kept;
 use crate::{
     KvCache, LanguageModel,
+    cache::{self, MAX_STEP_TOKENS},
     generate::{
         GenerationConfig, Sampler, TextSteps, Token, check_tokens, checked_scores, log_sum_exp, table,
     },
@@ -65,8 +70,9 @@ pub struct EngineConfig {
     /// The greatest number of texts in a batch; 16 by default.
     pub max_sequences: usize,
     /// The number of tokens of prompts that are read in one step while other texts are written; 64 by
-    /// default. More tokens make a prompt faster and the pauses of the others longer. A short prompt counts
-    /// as 16 tokens, since the weights are read for it too.
+    /// default, and 64 at most where a text has the same bits beside others. More tokens make a prompt
+    /// faster and the pauses of the others longer. A short prompt counts as 16 tokens, since the weights are
+    /// read for it too.
     pub prompt_chunk: usize,
     /// The greatest number of positions, prompts and new tokens together, for which all running texts may
     /// need a cache; later requests wait. 131,072 by default.
@@ -169,6 +175,8 @@ pub struct Engine {
     model: OwnedModel,
     config: EngineConfig,
     steps: TextSteps,
+    /// The greatest number of tokens of a step that reads a prompt.
+    step_tokens: usize,
     requests: u64,
     waiting: VecDeque<Sequence>,
     /// The text whose prompt is read, with what is read of it.
@@ -194,7 +202,9 @@ impl Engine {
             );
             return Err(Error::invalid(OP, message));
         }
+        let has_same_bits = no_grad(|| cache::has_kernel(DType::F32, &model.device()))?;
         Ok(Engine {
+            step_tokens: if has_same_bits { MAX_STEP_TOKENS } else { usize::MAX },
             cache: model.new_cache(),
             model,
             kept: Kept::new(config.kept_bytes),
@@ -317,7 +327,8 @@ impl Engine {
     fn read(&mut self, room: usize, events: &mut Vec<(RequestId, Event)>) -> Option<usize> {
         let (mut sequence, mut cache) = self.reading.take()?;
         let left = &sequence.request.prompt[cache.len()..];
-        let part = if self.writing.is_empty() { left.len() } else { left.len().min(room) };
+        let room = if self.writing.is_empty() { usize::MAX } else { room };
+        let part = left.len().min(room).min(self.step_tokens);
         let cost = Some(part.max(MIN_PROMPT_COST));
         let is_last = part == left.len();
         let logits = next_logits(&*self.model, &mut self.steps, &[&left[..part]], &mut cache);

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use models::{
-    LanguageModel,
+    LanguageModel, Llama, LlamaConfig, WeightSource,
     generate::{GenerationConfig, LogitsRule, SamplingConfig, Token, generate},
     load_language_model,
     serving::{Engine, EngineConfig, Event, FinishReason, OwnedModel, Request, RequestId},
 };
-use tensor_core::{Device, Error};
+use nn::{Module, StateDict};
+use taper_testing::run_alone;
+use tensor_core::{BlockFormat, Device, Error, Generator, GgmlType, Tensor};
 
 use crate::{devices, fixture::Fixture};
 
@@ -133,6 +135,69 @@ fn one_text_at_a_time_is_that_of_generate_to_the_bit() {
     texts.run(&mut engine);
     for (id, request) in all {
         assert_eq!(texts.of(id), alone(&*lone, &request));
+    }
+}
+
+/// A model whose layers have weights in blocks.
+fn in_blocks(format: GgmlType, device: &Device) -> Llama {
+    let width = format.block_elements();
+    let config = LlamaConfig {
+        vocab_size: 40,
+        hidden_size: width,
+        intermediate_size: 2 * width,
+        num_hidden_layers: 2,
+        num_attention_heads: width / 16,
+        num_key_value_heads: Some(width / 32),
+        ..Default::default()
+    };
+    let random = Llama::new(&config, &Generator::seed(3, device)).unwrap();
+    let quantized = |(name, tensor): (String, Tensor)| match tensor.dims().len() {
+        2 => (name, tensor.quantize(format, None).unwrap()),
+        _ => (name, tensor),
+    };
+    let state: StateDict = random.state_dict().into_iter().map(quantized).collect();
+    Llama::new(&config, WeightSource::state_dict(state, device)).unwrap()
+}
+
+#[test]
+fn a_text_has_the_same_bits_beside_others() {
+    // The form of products is that of a process.
+    if run_alone(a_text_has_the_same_bits_beside_others) {
+        return;
+    }
+    let device = backend_cpu::cpu();
+    // Prompts that take several steps, and tables that are copied at other positions than those of a lone
+    // text. The last ones begin as others do.
+    let prompt = |k: usize, length: usize| (0..length).map(|at| ((k * 5 + at * 7) % 40) as u32).collect();
+    let mut requests: Vec<Request> = [(5, 12), (150, 30), (9, 90), (70, 3), (64, 20), (33, 9), (2, 40)]
+        .iter()
+        .enumerate()
+        .map(|(k, &(length, count))| Request::new(prompt(k, length), count))
+        .collect();
+    requests
+        .extend([(1, 170, 8), (4, 90, 5)].map(|(k, length, count)| Request::new(prompt(k, length), count)));
+    for (format, int8) in [(GgmlType::Q4_1, false), (GgmlType::Q4_K, false), (GgmlType::Q8_0, true)] {
+        backend_cpu::set_int8_activations(int8);
+        let run = |config: EngineConfig, requests: &[Request]| {
+            let mut engine = Engine::new(Box::new(in_blocks(format, &device)), config).unwrap();
+            let mut texts = Texts::default();
+            let mut added = Vec::new();
+            for request in requests {
+                added.push(engine.add(request.clone()).unwrap());
+                texts.step(&mut engine);
+                texts.step(&mut engine);
+            }
+            texts.run(&mut engine);
+            let texts: Vec<Vec<Token>> = added.iter().map(|id| texts.of(*id).to_vec()).collect();
+            (texts, engine.counts().reused)
+        };
+        let config = EngineConfig { max_sequences: 6, prompt_chunk: 24, ..Default::default() };
+        let (together, reused) = run(config, &requests);
+        assert!(reused > 100, "{reused}");
+        for (request, together) in requests.iter().zip(&together) {
+            let (alone, _) = run(EngineConfig::default(), std::slice::from_ref(request));
+            assert_eq!(*together, alone[0], "{format:?}, {} tokens", request.prompt.len());
+        }
     }
 }
 

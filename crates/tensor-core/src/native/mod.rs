@@ -5,6 +5,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod bag;
+pub(crate) mod cached_attention;
 pub(crate) mod distances;
 pub(crate) mod fourier;
 pub(crate) mod grid_sample;

@@ -4,9 +4,9 @@
 use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, GridSample, Kernel,
-    Launch, Layout, MaxPool, Nonzero, Recurrence, Result, RunningExtreme, SearchSorted, Shape,
-    custom::implementation,
+    Attention, CachedAttention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier,
+    GridSample, Kernel, Launch, Layout, MaxPool, Nonzero, Recurrence, Result, RunningExtreme, SearchSorted,
+    Shape, custom::implementation,
 };
 
 use crate::{
@@ -192,6 +192,7 @@ macro_rules! natives {
 }
 natives![
     Attention,
+    CachedAttention,
     Recurrence,
     Fourier,
     EmbeddingBag,

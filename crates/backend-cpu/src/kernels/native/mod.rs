@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `custom` | the table of native kernels, and functions that other crates give |
 //! | `attention` | scaled dot products with softmax, tile by tile |
+//! | `cached_attention` | scaled dot products with the rows in use of a cache |
 //! | `recurrence` | recurrent layers, step by step |
 //! | `fourier` | Fourier transforms |
 //! | `bag` | sums of rows of an embedding |
@@ -16,6 +17,7 @@
 
 mod attention;
 mod bag;
+mod cached_attention;
 pub(crate) mod custom;
 mod distances;
 #[cfg(feature = "fft")]

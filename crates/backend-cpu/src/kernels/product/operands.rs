@@ -185,6 +185,6 @@ impl Update {
 
 /// a · b + c, rounded once where the instruction set can.
 #[inline(always)]
-pub(super) fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
+pub(crate) fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
     if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
 }

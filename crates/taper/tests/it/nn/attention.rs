@@ -2,11 +2,14 @@
 //! gradients, gradients of gradients, masks, groups of heads, dropout, and the memory that it takes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::sync::Arc;
+
 use taper::autograd::{TensorGrad, grad, gradcheck, gradgradcheck};
 use taper::nn::{
     self,
     functional::{AttentionOptions, scaled_dot_product_attention},
 };
+use taper::tensor_core::CachedAttention;
 use taper::{DType, Device, Generator, Result, Tensor, no_grad};
 
 use crate::common::{agree_within, assert_close, device, has, has_plain_forms, needs, numbers, of};
@@ -377,4 +380,103 @@ fn a_layer_needs_no_whole_matrices() {
     }
     let found = Tensor::concat(&parts, 1).unwrap().to_f64_vec().unwrap();
     assert_close(&found, &whole.to_f64_vec().unwrap(), (1e-4, 1e-5), "piece by piece");
+}
+
+/// The texts, heads, groups of heads, queries, features of keys and of values of a step.
+type Step = [usize; 6];
+
+/// The numbers of [`CachedAttention`] written out, in f64.
+fn attention_by_rows(
+    of: CachedAttention,
+    [texts, heads, groups, length, width, features]: Step,
+    inputs: &[Vec<f64>],
+    sizes: [usize; 2],
+    places: &[usize],
+) -> Vec<f64> {
+    let (start, used) = (places[0], [places[1], places[2]]);
+    let rows: Vec<(usize, usize)> = (0..2).flat_map(|t| (0..used[t]).map(move |row| (t, row))).collect();
+    let mut out = Vec::new();
+    for text in 0..texts {
+        for head in 0..heads {
+            let group = text * groups + head / (heads / groups);
+            for l in 0..length {
+                let query = &inputs[0][((text * heads + head) * length + l) * width..][..width];
+                let own = start + rows.len() - length + l;
+                let first = places[3 + text.min(places.len() - 4)];
+                let first = of.window.map_or(first, |window| first.max((own + 1).saturating_sub(window)));
+                let (mut scores, mut values) = (Vec::new(), Vec::new());
+                for (at, &(table, row)) in rows.iter().enumerate() {
+                    if (first..=own).contains(&(start + at)) {
+                        let row = group * sizes[table] + row;
+                        let key = &inputs[1 + 2 * table][row * width..][..width];
+                        let score = query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * of.scale;
+                        scores.push(of.softcap.map_or(score, |cap| cap * (score / cap).tanh()));
+                        values.push(&inputs[2 + 2 * table][row * features..][..features]);
+                    }
+                }
+                let sink = of.sinks.then(|| inputs[5][head]);
+                let sum: f64 = scores.iter().chain(&sink).map(|score| score.exp()).sum();
+                out.extend((0..features).map(|k| {
+                    let weighted = scores.iter().zip(&values).map(|(score, value)| score.exp() * value[k]);
+                    if scores.is_empty() { 0.0 } else { weighted.sum::<f64>() / sum }
+                }));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn attention_to_a_cache_reads_the_rows_in_use() {
+    let device = device();
+    let plain = CachedAttention { scale: 0.3, softcap: None, window: None, sinks: false };
+    let all = [
+        plain,
+        CachedAttention { window: Some(20), ..plain },
+        CachedAttention { softcap: Some(2.0), sinks: true, ..plain },
+        CachedAttention { window: Some(3), sinks: true, ..plain },
+    ];
+    // The rows in use are none, some and all of either table; texts begin later, and after some queries.
+    let places: [&[usize]; 6] = [
+        &[0, 64, 1, 0],
+        &[0, 0, 5, 0],
+        &[40, 57, 64, 90],
+        &[0, 9, 8, 0, 3, 16],
+        &[7, 1, 6, 0, 9, 12],
+        &[0, 0, 0, 0],
+    ];
+    let mut tested = 0;
+    for (of, places) in all.iter().flat_map(|of| places.map(|places| (*of, places))) {
+        for [heads, groups, length, width, features] in
+            [[3, 1, 1, 64, 64], [4, 4, 5, 8, 24], [6, 2, 4, 9, 3], [2, 1, 1, 80, 130]]
+        {
+            let (texts, sizes) = (3, [64, 70]);
+            let dims = [
+                vec![texts, heads, length, width],
+                vec![texts, groups, sizes[0], width],
+                vec![texts, groups, sizes[0], features],
+                vec![texts, groups, sizes[1], width],
+                vec![texts, groups, sizes[1], features],
+                vec![heads],
+            ];
+            let mut inputs: Vec<Tensor> =
+                dims.iter().zip(1..).map(|(dims, seed)| made(dims, seed, DType::F32, &device)).collect();
+            let sinks = inputs.pop().filter(|_| of.sinks);
+            let whole: Vec<i32> = places.iter().map(|&place| place as i32).collect();
+            inputs.push(Tensor::from_vec(whole, [places.len()], &device).unwrap());
+            let mut given: Vec<&Tensor> = inputs.iter().chain(&sinks).collect();
+            if places[1] + places[2] < length || !Tensor::has_custom_kernel(Arc::new(of), &given).unwrap() {
+                continue;
+            }
+            let found = Tensor::custom_kernel(Arc::new(of), &given).unwrap().swap_remove(0);
+            given.remove(5);
+            let numbers: Vec<Vec<f64>> = given.iter().map(|t| t.to_f64_vec().unwrap()).collect();
+            let step = [texts, heads, groups, length, width, features];
+            let expected = attention_by_rows(of, step, &numbers, sizes, places);
+            let what = format!("{of:?}, {step:?}, {places:?}");
+            assert_close(&found.to_f64_vec().unwrap(), &expected, (2e-5, 2e-6), &what);
+            tested += 1;
+        }
+    }
+    assert!(tested > 0 || device.name() != "cpu" || has_plain_forms());
 }

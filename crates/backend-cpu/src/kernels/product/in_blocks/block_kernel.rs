@@ -8,7 +8,7 @@ use tensor_core::GgmlType;
 
 use super::super::operands::mul_add;
 use crate::simd::{
-    block_formats::{Format, GROUP, HALF, by_format, by_register, decoded},
+    block_formats::{Format, GROUP, HALF, by_format, by_register},
     cache::{LINE, prefetch},
     integers::Integers,
     isa::{Isa, Job},
@@ -30,10 +30,11 @@ pub(crate) struct BlockRows {
 // SAFETY: threads read the matrix, and write results of their own rows.
 unsafe impl Sync for BlockRows {}
 
-/// Sums of the products of vectors with rows of a matrix in blocks.
+/// Sums of the products of vectors with rows of a matrix in blocks. A sum has the same bits beside any number
+/// of other vectors: its terms are added in one order.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockDots<'a> {
-    /// The vectors, contiguous, and the sums of each half of a group of each of them.
+    /// The vectors, contiguous, and their [`half_sums`].
     pub(crate) x: &'a [&'a [f32]],
     pub(crate) halves: &'a [f32],
     pub(crate) rows: BlockRows,
@@ -43,156 +44,165 @@ pub(crate) struct BlockDots<'a> {
 /// without this, rows from memory take 1.8 times as long.
 pub(crate) const PREFETCH_BYTES: usize = 2048;
 /// The most registers of sums of a vector.
-const REGISTERS: usize = 8;
+const REGISTERS: usize = 4;
 /// Rows whose sums are added up together.
 pub(crate) const ROWS: usize = 8;
+/// Terms of several vectors that a few rows are multiplied with before the next terms: those of all vectors
+/// stay in a first-level cache.
+const TERMS: usize = 512;
 
 struct InRegisters<'a, F, V, const VECTORS: usize> {
     dots: BlockDots<'a>,
-    /// The number of the first vector.
-    vector: usize,
     rows: Range<usize>,
     of: PhantomData<(F, V)>,
 }
 
-impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS> {
-    /// Adds a group's products with one vector: those of its integers, times their scale, and as the result
-    /// those of its offsets, which are a sum of the vector's elements times each offset. That takes fewer
+/// The sums of a row with some vectors: the registers of each, and what is added to their total.
+type Sums<V, const VECTORS: usize> = ([[V; REGISTERS]; VECTORS], [f32; VECTORS]);
+
+impl<F: Format, V: Integers, const SIDE: usize> InRegisters<'_, F, V, SIDE> {
+    /// Adds the products of one block with some vectors: those of its integers, times their scale, and those
+    /// of its offsets, which are a sum of the vector's elements times each offset. That takes fewer
     /// operations than a decoded number does.
     ///
     /// # Safety
-    /// `block` can be read, `head` is its head, and it has the group; the group's elements can be read at
-    /// `x`, and the sums of its two halves at `halves`.
+    /// `block` can be read. The block's elements can be read at each of `x`, and at `halves` the sums of
+    /// their halves, of all vectors of the product after each other.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop)] // the registers go by the same numbers as their elements
-    unsafe fn group(
+    #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
+    unsafe fn block<const VECTORS: usize>(
+        &self,
         block: *const u8,
-        head: F::Head,
-        group: usize,
-        (x, halves): (*const f32, *const f32),
-        sums: &mut [V; REGISTERS],
-    ) -> f32 {
-        // SAFETY: a register from `at` on ends within the half, so that all elements are the
-        // group's, which can be read by `# Safety`.
+        (x, halves): ([*const f32; VECTORS], [*const f32; VECTORS]),
+        (sums, offsets): &mut Sums<V, VECTORS>,
+    ) {
+        let vectors = self.dots.x.len();
+        for line in 0..F::BYTES.div_ceil(LINE) {
+            prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
+        }
+        // SAFETY: a register from `at` on ends within the half, so that all elements are the block's, which
+        // can be read by `# Safety`, as each vector's sums of all halves can.
         unsafe {
-            let (first, second) = (F::scale(block, head, group, 0), F::scale(block, head, group, 1));
-            for r in 0..HALF / V::WIDTH {
-                let at = r * V::WIDTH;
-                let low = V::to_f32(F::integers::<V>(block, group, at)) * V::load(x.add(at));
-                let high = V::to_f32(F::integers::<V>(block, group, HALF + at));
-                let x = V::load(x.add(HALF + at));
-                if F::BY_HALVES {
-                    sums[r] = mul_add(V::splat(first.0), low, sums[r]);
-                    sums[r] = mul_add(V::splat(second.0), high * x, sums[r]);
-                } else {
-                    sums[r] = mul_add(V::splat(first.0), mul_add(high, x, low), sums[r]);
+            let head = F::head::<V>(block);
+            for group in 0..F::ELEMENTS / GROUP {
+                let (first, second) = (F::scale(block, head, group, 0), F::scale(block, head, group, 1));
+                let (scale, second_scale) = (V::splat(first.0), V::splat(second.0));
+                for r in 0..HALF / V::WIDTH {
+                    let at = r * V::WIDTH;
+                    let low = V::to_f32(F::integers::<V>(block, group, at));
+                    let high = V::to_f32(F::integers::<V>(block, group, HALF + at));
+                    for v in 0..VECTORS {
+                        let x = x[v].add(group * GROUP + at);
+                        let low = low * V::load(x);
+                        let x = V::load(x.add(HALF));
+                        sums[v][r] = if F::BY_HALVES {
+                            mul_add(second_scale, high * x, mul_add(scale, low, sums[v][r]))
+                        } else {
+                            mul_add(scale, mul_add(high, x, low), sums[v][r])
+                        };
+                    }
                 }
-            }
-            match (F::HAS_OFFSET, F::BY_HALVES) {
-                (false, _) => 0.0,
-                (true, false) => first.1 * (*halves + *halves.add(1)),
-                (true, true) => first.1 * *halves + second.1 * *halves.add(1),
+                if F::HAS_OFFSET {
+                    for v in 0..VECTORS {
+                        let half = halves[v].add(2 * group * vectors);
+                        let (low, high) = (*half, *half.add(vectors));
+                        offsets[v] += match F::BY_HALVES {
+                            false => first.1 * (low + high),
+                            true => first.1 * low + second.1 * high,
+                        };
+                    }
+                }
             }
         }
     }
 
-    /// The sums of a row with each of the vectors, a register for each; with one vector, also what is to be
-    /// added to its sum.
+    /// The results of at most [`ROWS`] rows with `VECTORS` vectors. Those beyond the last vector are the last
+    /// once more.
     ///
     /// # Safety
-    /// As [`BlockDots::run`] asks; `row` is one of its rows.
+    /// As [`BlockDots::run`] asks; the rows are among its rows.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
-    unsafe fn row(&self, row: usize) -> ([V; VECTORS], f32) {
-        let zero = V::splat(0.0);
-        let mut x = [self.dots.x[self.vector].as_ptr(); VECTORS];
+    unsafe fn some<const VECTORS: usize>(&self, vector: usize, rows: &Range<usize>) {
+        let BlockDots { x: all, halves, rows: BlockRows { first, row_bytes, to, to_row, to_vector } } =
+            self.dots;
+        let mut vectors = [vector; VECTORS];
+        let mut x = [all[vector].as_ptr(); VECTORS];
+        let mut half = [halves.as_ptr(); VECTORS];
         for v in 0..VECTORS {
-            x[v] = self.dots.x[self.vector + v].as_ptr();
+            vectors[v] = (vector + v).min(all.len() - 1);
+            x[v] = all[vectors[v]].as_ptr();
+            half[v] = halves.as_ptr().wrapping_add(vectors[v]);
         }
-        let halves = self.dots.halves.as_ptr().wrapping_add(self.vector * self.dots.x[0].len() / HALF);
-        let blocks = self.dots.x[self.vector].len() / F::ELEMENTS;
-        let mut sums = [[zero; REGISTERS]; VECTORS];
-        let mut offset = 0.0;
-        let mut block = self.dots.rows.first.wrapping_add(row * self.dots.rows.row_bytes);
-        let mut at = 0;
-        for _ in 0..blocks {
-            for line in 0..F::BYTES.div_ceil(LINE) {
-                prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
-            }
-            // SAFETY: by `# Safety` the row has `blocks` whole blocks, and each vector as many elements; `at`
-            // is below their number, and `halves` has two sums for each group.
-            unsafe {
-                let head = F::head::<V>(block);
-                for group in 0..F::ELEMENTS / GROUP {
-                    if VECTORS == 1 {
-                        let from = (x[0].add(at), halves.wrapping_add(at / HALF));
-                        offset += Self::group(block, head, group, from, &mut sums[0]);
-                    } else {
-                        for r in 0..GROUP / V::WIDTH {
-                            let numbers = decoded::<F, V>(block, head, group, r * V::WIDTH);
-                            for v in 0..VECTORS {
-                                let x = V::load(x[v].add(at + r * V::WIDTH));
-                                sums[v][r] = mul_add(numbers, x, sums[v][r]);
-                            }
-                        }
+        let blocks = all[vector].len() / F::ELEMENTS;
+        let step = if VECTORS == 1 { blocks } else { TERMS.div_ceil(F::ELEMENTS) };
+        let mut sums = [([[V::splat(0.0); REGISTERS]; VECTORS], [0.0; VECTORS]); ROWS];
+        for start in (0..blocks).step_by(step.max(1)) {
+            for (row, sums) in rows.clone().zip(&mut sums) {
+                // The compiler keeps a copy in registers.
+                let mut own = *sums;
+                for i in start..blocks.min(start + step) {
+                    let block = first.wrapping_add(row * row_bytes + i * F::BYTES);
+                    let mut from = (x, half);
+                    for v in 0..VECTORS {
+                        from.0[v] = x[v].wrapping_add(i * F::ELEMENTS);
+                        from.1[v] = half[v].wrapping_add(i * F::ELEMENTS / HALF * all.len());
                     }
-                    at += GROUP;
+                    // SAFETY: by `# Safety` the row has `blocks` whole blocks, and each vector as many
+                    // elements; `halves` has two sums for each of their groups.
+                    unsafe { self.block(block, from, &mut own) };
                 }
+                *sums = own;
             }
-            block = block.wrapping_add(F::BYTES);
         }
-        let mut out = [zero; VECTORS];
         for v in 0..VECTORS {
-            // The same halves of the sums are added whatever the size of a register.
-            let mut width = if VECTORS == 1 { HALF } else { GROUP } / V::WIDTH;
-            while width > 1 {
-                width /= 2;
-                for r in 0..width {
-                    sums[v][r] = sums[v][r] + sums[v][r + width];
+            let mut lines = [V::splat(0.0); ROWS];
+            for (line, (sums, _)) in lines.iter_mut().zip(&mut sums) {
+                // The same halves of the sums are added whatever the size of a register.
+                let mut width = HALF / V::WIDTH;
+                while width > 1 {
+                    width /= 2;
+                    for r in 0..width {
+                        sums[v][r] = sums[v][r] + sums[v][r + width];
+                    }
                 }
+                *line = sums[v][0];
             }
-            out[v] = sums[v][0];
+            let totals = V::totals(lines);
+            let to = to.wrapping_add(vectors[v] * to_vector);
+            for (row, (total, (_, offsets))) in rows.clone().zip(totals.iter().zip(&sums)) {
+                // SAFETY: `BlockDots::run` asks for the results of its rows with each vector.
+                unsafe { to.wrapping_add(row * to_row).write(total + offsets[v]) };
+            }
         }
-        (out, offset)
     }
 }
 
 impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V, VECTORS> {
     type Output = ();
     #[inline(always)]
-    #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     fn run(self) {
-        const { assert!(GROUP / V::WIDTH <= REGISTERS, "the sums of a group have registers") };
-        let mut row = self.rows.start;
-        while row < self.rows.end {
-            let count = ROWS.min(self.rows.end - row);
-            let (mut lines, mut offsets) = ([[V::splat(0.0); ROWS]; VECTORS], [0.0; ROWS]);
-            for i in 0..count {
-                // SAFETY: `BlockDots::run` asks for all rows before `rows.end`, and `row + i` is before it.
-                let (sums, offset) = unsafe { self.row(row + i) };
-                offsets[i] = offset;
-                for v in 0..VECTORS {
-                    lines[v][i] = sums[v];
+        const { assert!(HALF / V::WIDTH <= REGISTERS, "the sums of a half have registers") };
+        for row in self.rows.clone().step_by(ROWS) {
+            let rows = row..self.rows.end.min(row + ROWS);
+            for vector in (0..self.dots.x.len()).step_by(VECTORS) {
+                // SAFETY: `BlockDots::run` asks for all rows before `rows.end`.
+                unsafe {
+                    match self.dots.x.len() - vector {
+                        1 => self.some::<1>(vector, &rows),
+                        _ => self.some::<VECTORS>(vector, &rows),
+                    }
                 }
             }
-            for v in 0..VECTORS {
-                let totals = V::totals(lines[v]);
-                let to = self.dots.rows.to.wrapping_add((self.vector + v) * self.dots.rows.to_vector);
-                for i in 0..count {
-                    // SAFETY: `BlockDots::run` asks for the results of its rows with each vector.
-                    unsafe {
-                        to.wrapping_add((row + i) * self.dots.rows.to_row).write(totals[i] + offsets[i])
-                    };
-                }
-            }
-            row += count;
         }
     }
 }
 
-/// The sums of the halves of the groups of some vectors.
+/// The sums of the halves of the groups of some vectors: those of each half follow each other.
 pub(crate) fn half_sums(x: &[&[f32]]) -> Vec<f32> {
-    x.iter().flat_map(|x| x.chunks_exact(HALF)).map(|half| half.iter().sum()).collect()
+    let halves = x.first().map_or(0, |x| x.len() / HALF);
+    let of = |half: usize, x: &[f32]| x[half * HALF..][..HALF].iter().sum();
+    (0..halves).flat_map(|half| x.iter().map(move |x| of(half, x))).collect()
 }
 
 impl BlockDots<'_> {
@@ -203,30 +213,13 @@ impl BlockDots<'_> {
     /// vectors have one length, and `halves` is their [`half_sums`]. The results can be written, and
     /// nothing else accesses those of these rows.
     pub(crate) unsafe fn run(&self, isa: Isa, format: GgmlType, rows: &Range<usize>) {
-        macro_rules! some {
-            ($format:ident, $v:ident, $vectors:expr, $vector:expr) => {
-                // SAFETY: `by_register` takes registers of `isa`, and the rest is what `# Safety` asks.
-                unsafe {
-                    $v::run(InRegisters::<$format, $v, { $vectors }> {
-                        dots: *self,
-                        vector: $vector,
-                        rows: rows.clone(),
-                        of: PhantomData,
-                    })
-                }
-            };
-        }
         macro_rules! go {
             ($format:ident) => {
                 by_register!(isa, V => {
-                    let mut vector = 0;
-                    while vector + V::VECTORS <= self.x.len() {
-                        some!($format, V, V::VECTORS, vector);
-                        vector += V::VECTORS;
-                    }
-                    while vector < self.x.len() {
-                        some!($format, V, 1, vector);
-                        vector += 1;
+                    let (dots, rows) = (*self, rows.clone());
+                    // SAFETY: `by_register` takes registers of `isa`, and the rest is what `# Safety` asks.
+                    unsafe {
+                        V::run(InRegisters::<$format, V, { V::VECTORS }> { dots, rows, of: PhantomData })
                     }
                 })
             };
@@ -245,14 +238,15 @@ mod tests {
     #[test]
     fn sums_are_those_of_decoded_rows() {
         const ROWS: usize = 11;
+        const VECTORS: usize = 13;
         for format in GgmlType::ALL {
-            let k = 2 * format.block_elements();
-            let row_bytes = 2 * format.block_bytes();
+            let blocks = (2 * TERMS + GROUP).div_ceil(format.block_elements());
+            let (k, row_bytes) = (blocks * format.block_elements(), blocks * format.block_bytes());
             let mut bytes: Vec<u8> = (0..ROWS * row_bytes).map(|i| (i * 37 % 256) as u8).collect();
             bytes.chunks_mut(format.block_bytes()).for_each(|block| make_scales_small(format, block));
             let mut numbers = vec![0f32; ROWS * k];
             format.decode(&bytes, 0, &mut numbers);
-            let x: Vec<f32> = (0..9 * k).map(|i| (i * 29 % 64) as f32 / 32.0 - 1.0).collect();
+            let x: Vec<f32> = (0..VECTORS * k).map(|i| (i * 29 % 64) as f32 / 32.0 - 1.0).collect();
             let x: Vec<&[f32]> = x.chunks_exact(k).collect();
             for isa in Isa::available() {
                 let mut bits: Vec<Vec<u32>> = Vec::new();
@@ -286,8 +280,21 @@ mod tests {
                     let results = (0..ROWS).flat_map(|row| (0..x.len()).map(move |v| (row, v)));
                     bits.push(results.map(|(row, v)| out[row * to_row + v * to_vector].to_bits()).collect());
                 }
-                // How results are laid out changes no bit.
+                // How results are laid out changes no bit, nor do the other vectors of a product.
                 assert!(bits.windows(2).all(|pair| pair[0] == pair[1]), "{format:?} {isa:?}");
+                for vectors in 1..x.len() {
+                    let x = &x[x.len() - vectors..];
+                    let mut out = vec![0f32; ROWS * vectors];
+                    let (to, to_row, to_vector) = (out.as_mut_ptr(), vectors, 1);
+                    let rows = BlockRows { first: bytes.as_ptr(), row_bytes, to, to_row, to_vector };
+                    let dots = BlockDots { x, halves: &half_sums(x), rows };
+                    // SAFETY: the bytes have all rows, and the results are all there.
+                    unsafe { dots.run(isa, format, &(0..ROWS)) };
+                    for (found, all) in out.chunks_exact(vectors).zip(bits[0].chunks_exact(VECTORS)) {
+                        let found: Vec<u32> = found.iter().map(|x| x.to_bits()).collect();
+                        assert_eq!(found, all[VECTORS - vectors..], "{format:?} {isa:?} {vectors}");
+                    }
+                }
             }
         }
     }

@@ -354,7 +354,7 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
         threads => threads * PARTS_OF_THREAD,
     };
     if int8_activations() {
-        let rounded: SmallVec<[Rounded; BLOCK_VECTORS]> = x.iter().map(|x| Rounded::new(isa, x)).collect();
+        let rounded = Rounded::new(isa, &x);
         let (dots, form) = (RoundedDots { x: &rounded, rows: block_rows }, ByteForm::best(isa));
         threads::share(parts, |i| {
             // SAFETY: `dots_format` found whole blocks in all rows, which the checked layout spans, and the

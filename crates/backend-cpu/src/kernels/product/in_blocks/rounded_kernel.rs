@@ -14,36 +14,52 @@ use crate::simd::{
     isa::{Isa, Job},
 };
 
-/// A vector whose groups of 32 are integers of -127 to 127 times a scale.
-#[derive(Clone, Default)]
+/// Vectors of one length whose groups of 32 are integers of -127 to 127 times a scale.
 pub(crate) struct Rounded {
+    /// The elements of each vector.
     integers: Vec<i8>,
-    groups: Vec<Group>,
-}
-
-#[derive(Clone, Copy)]
-struct Group {
-    scale: f32,
-    /// The sums of the rounded elements of each half.
-    sums: [f32; 2],
+    /// The scales of each group of all vectors.
+    scales: Vec<f32>,
+    /// The sums of the rounded elements of each half of all vectors.
+    sums: Vec<f32>,
+    vectors: usize,
 }
 
 impl Rounded {
-    /// Rounds a vector of whole groups: each scale is the greatest magnitude of its group over 127. An
+    /// Rounds vectors of whole groups: each scale is the greatest magnitude of its group over 127. An
     /// infinity or NaN makes its group's products NaN.
-    pub(crate) fn new(isa: Isa, x: &[f32]) -> Rounded {
-        isa.run(Rounding(x))
+    pub(crate) fn new(isa: Isa, x: &[&[f32]]) -> Rounded {
+        let terms = x.first().map_or(0, |x| x.len());
+        let numbers = |of_group: usize| vec![0.0; terms / GROUP * of_group * x.len()];
+        let mut rounded = Rounded {
+            integers: vec![0; terms * x.len()],
+            scales: numbers(1),
+            sums: numbers(GROUP / HALF),
+            vectors: x.len(),
+        };
+        x.iter().enumerate().for_each(|(vector, x)| isa.run(Rounding { x, vector, to: &mut rounded }));
+        rounded
+    }
+
+    /// The terms of each vector.
+    fn terms(&self) -> usize {
+        self.integers.len() / self.vectors.max(1)
     }
 }
 
-struct Rounding<'a>(&'a [f32]);
+struct Rounding<'a> {
+    x: &'a [f32],
+    vector: usize,
+    to: &'a mut Rounded,
+}
 
 impl Job for Rounding<'_> {
-    type Output = Rounded;
+    type Output = ();
     #[inline(always)]
-    fn run(self) -> Rounded {
-        let mut integers = vec![0; self.0.len()];
-        let groups = self.0.chunks_exact(GROUP).zip(integers.chunks_exact_mut(GROUP)).map(|(x, to)| {
+    fn run(self) {
+        let Rounding { x, vector, to: Rounded { integers, scales, sums, vectors } } = self;
+        let integers = &mut integers[vector * x.len()..][..x.len()];
+        for (group, (x, to)) in x.chunks_exact(GROUP).zip(integers.chunks_exact_mut(GROUP)).enumerate() {
             // The greatest magnitude by its bits, in which infinity and NaN are above all numbers.
             let greatest = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() << 1 >> 1));
             let greatest = f32::from_bits(greatest);
@@ -51,36 +67,34 @@ impl Job for Rounding<'_> {
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
             // The greatest of all subnormal groups has no finite inverse: such a group counts as zeros.
             let inverse = if inverse.is_finite() { inverse } else { 0.0 };
-            let mut sums = [0; 2];
+            scales[group * *vectors + vector] = scale;
             for (half, (x, to)) in x.chunks_exact(HALF).zip(to.chunks_exact_mut(HALF)).enumerate() {
+                let mut sum = 0;
                 for (x, to) in x.iter().zip(to) {
                     // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, ties to even.
                     let rounded = (x * inverse + ROUNDING) - ROUNDING;
                     *to = rounded as i32 as i8;
-                    sums[half] += i32::from(*to);
+                    sum += i32::from(*to);
                 }
+                sums[(group * (GROUP / HALF) + half) * *vectors + vector] = sum as f32 * scale;
             }
-            Group { scale, sums: sums.map(|sum| sum as f32 * scale) }
-        });
-        let groups = groups.collect();
-        Rounded { integers, groups }
+        }
     }
 }
 
 /// 1.5 * 2^23: the numbers beside it are one apart.
 const ROUNDING: f32 = 12_582_912.0;
 
-/// Sums of the products of rounded vectors, which have the same length, with rows of a matrix in blocks.
+/// Sums of the products of rounded vectors with rows of a matrix in blocks. A sum has the same bits beside any
+/// number of other vectors.
 #[derive(Clone, Copy)]
 pub(crate) struct RoundedDots<'a> {
-    pub(crate) x: &'a [Rounded],
+    pub(crate) x: &'a Rounded,
     pub(crate) rows: BlockRows,
 }
 
-struct InBytes<'a, F, B, const VECTORS: usize, const ROWS: usize> {
+struct InBytes<'a, F, B> {
     dots: RoundedDots<'a>,
-    /// The number of the first vector.
-    vector: usize,
     rows: Range<usize>,
     of: PhantomData<(F, B)>,
 }
@@ -88,21 +102,23 @@ struct InBytes<'a, F, B, const VECTORS: usize, const ROWS: usize> {
 /// Rows, or vectors, whose sums are formed side by side.
 const SIDE: usize = 4;
 
-impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F, B, VECTORS, ROWS> {
+impl<F: Format, B: Bytes> InBytes<'_, F, B> {
     /// The results of rows `row..row + ROWS`. Vectors beyond the last are the last once more.
     ///
     /// # Safety
     /// As [`RoundedDots::run`] asks; rows `row..row + ROWS` are among its rows.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
-    unsafe fn some(&self, row: usize) {
+    unsafe fn some<const VECTORS: usize, const ROWS: usize>(&self, vector: usize, row: usize) {
         let BlockRows { first, row_bytes, to, to_row, to_vector } = self.dots.rows;
+        let (terms, count) = (self.dots.x.terms(), self.dots.x.vectors);
+        let (scales, halves) = (self.dots.x.scales.as_ptr(), self.dots.x.sums.as_ptr());
         // Loops and no functions of arrays, whose parts are compiled by themselves for each format.
-        let mut vectors = [self.vector; VECTORS];
-        let mut x = [&self.dots.x[self.vector]; VECTORS];
+        let mut vectors = [vector; VECTORS];
+        let mut x = [self.dots.x.integers.as_ptr(); VECTORS];
         for v in 0..VECTORS {
-            vectors[v] = (self.vector + v).min(self.dots.x.len() - 1);
-            x[v] = &self.dots.x[vectors[v]];
+            vectors[v] = (vector + v).min(count - 1);
+            x[v] = x[v].wrapping_add(vectors[v] * terms);
         }
         let mut starts = [first; ROWS];
         for r in 0..ROWS {
@@ -111,40 +127,50 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
         let mut sums = [[B::splat(0.0); VECTORS]; ROWS];
         let mut offsets = [[0f32; VECTORS]; ROWS];
         let has_offset = F::HAS_OFFSET || F::ZERO.is_some_and(|zero| zero > 0);
-        for i in 0..x[0].integers.len() / F::ELEMENTS {
+        for i in 0..terms / F::ELEMENTS {
             for r in 0..ROWS {
                 let block = starts[r].wrapping_add(i * F::BYTES);
                 for line in 0..F::BYTES.div_ceil(LINE) {
                     prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
                 }
-                // SAFETY: `RoundedDots::run` asks for rows of as many whole blocks as the vectors have, which
-                // have one length, so that block `i` can be read and each vector has group `at`.
+                // SAFETY: `RoundedDots::run` asks for rows of as many whole blocks as the vectors have, so
+                // that block `i` can be read and each vector has group `at`.
                 unsafe {
                     let head = F::head::<B>(block);
                     for part in 0..F::ELEMENTS / GROUP {
                         let numbers = F::bytes::<B>(block, part);
-                        let mut halves = [F::scale(block, head, part, 0), F::scale(block, head, part, 1)];
-                        for (scale, offset) in &mut halves {
+                        let mut parts = [F::scale(block, head, part, 0), F::scale(block, head, part, 1)];
+                        for (scale, offset) in &mut parts {
                             *offset -= f32::from(F::ZERO.unwrap_or(0)) * *scale;
                         }
                         let at = i * (F::ELEMENTS / GROUP) + part;
+                        // The numbers of all vectors are read side by side.
+                        let [mut own, mut low, mut high] = [[0f32; VECTORS]; 3];
                         for v in 0..VECTORS {
-                            let bytes = B::load(x[v].integers.as_ptr().add(at * GROUP).cast());
-                            let group = *x[v].groups.get_unchecked(at);
+                            own[v] = *scales.add(at * count + vectors[v]);
+                            if has_offset {
+                                low[v] = *halves.add(2 * at * count + vectors[v]);
+                                high[v] = *halves.add((2 * at + 1) * count + vectors[v]);
+                            }
+                        }
+                        for v in 0..VECTORS {
+                            offsets[r][v] += match (F::BY_HALVES, has_offset) {
+                                (_, false) => 0.0,
+                                (false, true) => parts[0].1 * (low[v] + high[v]),
+                                (true, true) => parts[0].1 * low[v] + parts[1].1 * high[v],
+                            };
+                        }
+                        for v in 0..VECTORS {
+                            let bytes = B::load(x[v].add(at * GROUP).cast());
                             let ints = match F::ZERO {
                                 None => B::dot_signed(numbers, bytes),
                                 Some(_) => B::dot(numbers, bytes),
                             };
                             let scales = match F::BY_HALVES {
-                                true => B::by_halves([halves[0].0 * group.scale, halves[1].0 * group.scale]),
-                                false => B::splat(halves[0].0 * group.scale),
+                                true => B::by_halves([parts[0].0 * own[v], parts[1].0 * own[v]]),
+                                false => B::splat(parts[0].0 * own[v]),
                             };
                             sums[r][v] = B::add(sums[r][v], ints, scales);
-                            offsets[r][v] += match (F::BY_HALVES, has_offset) {
-                                (_, false) => 0.0,
-                                (false, true) => halves[0].1 * (group.sums[0] + group.sums[1]),
-                                (true, true) => halves[0].1 * group.sums[0] + halves[1].1 * group.sums[1],
-                            };
                         }
                     }
                 }
@@ -153,22 +179,37 @@ impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> InBytes<'_, F
         for r in 0..ROWS {
             for v in 0..VECTORS {
                 let at = vectors[v] * to_vector + (row + r) * to_row;
-                // SAFETY: `row + r` is one of the rows, and `RoundedDots::run`
-                // asks for their results with each vector.
+                // SAFETY: `row + r` is one of the rows, and `RoundedDots::run` asks for their results with
+                // each vector.
                 unsafe { to.wrapping_add(at).write(B::total(sums[r][v]) + offsets[r][v]) };
             }
         }
     }
 }
 
-impl<F: Format, B: Bytes, const VECTORS: usize, const ROWS: usize> Job for InBytes<'_, F, B, VECTORS, ROWS> {
+impl<F: Format, B: Bytes> Job for InBytes<'_, F, B> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        // There are at least `ROWS` rows; the last ones overlap with those before.
-        for row in self.rows.clone().step_by(ROWS) {
-            // SAFETY: there are at least `ROWS` rows, so that the last `ROWS` are among them.
-            unsafe { self.some(row.min(self.rows.end - ROWS)) };
+        let Range { start, end } = self.rows;
+        let vectors = self.dots.x.vectors;
+        for row in (start..end).step_by(SIDE) {
+            for vector in (0..vectors).step_by(SIDE) {
+                // SAFETY: several rows are taken at once only where there are as many, of which the last
+                // ones overlap with those before.
+                unsafe {
+                    if vectors - vector < SIDE && end - start >= SIDE {
+                        // Few vectors go one by one, with several rows each.
+                        for vector in vector..vectors {
+                            self.some::<1, SIDE>(vector, row.min(end - SIDE));
+                        }
+                    } else {
+                        for row in row..end.min(row + SIDE) {
+                            self.some::<SIDE, 1>(vector, row);
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -178,38 +219,16 @@ impl RoundedDots<'_> {
     ///
     /// # Safety
     /// The processor has `form`. All rows can be read, whole blocks of `format` for as many
-    /// elements as each vector has, and the vectors have one length. The results can be written,
-    /// and nothing else accesses those of these rows.
+    /// elements as each vector has. The results can be written, and nothing else accesses those of these
+    /// rows.
     pub(crate) unsafe fn run(&self, form: ByteForm, format: GgmlType, rows: &Range<usize>) {
-        macro_rules! some {
-            ($format:ident, $b:ident, $vectors:expr, $rows:expr, $vector:expr) => {
-                // SAFETY: the processor has `form`, whose registers these are, and `go` takes several rows at
-                // once only where there are as many; the rest is what `# Safety` asks.
-                unsafe {
-                    $b::run(InBytes::<$format, $b, { $vectors }, { $rows }> {
-                        dots: *self,
-                        vector: $vector,
-                        rows: rows.clone(),
-                        of: PhantomData,
-                    })
-                }
-            };
-        }
         macro_rules! go {
             ($format:ident) => {
                 by_bytes!(form, B => {
-                    let vectors = self.x.len();
-                    for vector in (0..vectors).step_by(SIDE) {
-                        // Few vectors go one by one, with several rows each, if there are as many.
-                        match vectors - vector < SIDE && rows.len() >= SIDE {
-                            false => some!($format, B, SIDE, 1, vector),
-                            true => {
-                                for vector in vector..vectors {
-                                    some!($format, B, 1, SIDE, vector);
-                                }
-                            }
-                        }
-                    }
+                    let (dots, rows) = (*self, rows.clone());
+                    // SAFETY: the processor has `form`, whose registers these are; the rest is what
+                    // `# Safety` asks.
+                    unsafe { B::run(InBytes::<$format, B> { dots, rows, of: PhantomData }) }
                 })
             };
         }
@@ -233,22 +252,25 @@ mod tests {
             x[2 * GROUP..3 * GROUP].fill(1e-45);
             x[3 * GROUP] = f32::INFINITY;
             x[4 * GROUP] = f32::NAN;
-            let rounded = Rounded::new(isa, &x);
-            for (i, (group, x)) in rounded.groups.iter().zip(x.chunks_exact(GROUP)).enumerate() {
-                let integers = &rounded.integers[i * GROUP..(i + 1) * GROUP];
+            // The numbers of another vector lie between.
+            let other = vec![1.0; x.len()];
+            let rounded = Rounded::new(isa, &[&other, &x]);
+            let integers = &rounded.integers[x.len()..];
+            for (i, (integers, x)) in integers.chunks_exact(GROUP).zip(x.chunks_exact(GROUP)).enumerate() {
                 assert!(integers.iter().all(|&q| q >= -127), "{integers:?}");
+                let scale = rounded.scales[2 * i + 1];
                 if i == 3 || i == 4 {
-                    assert!(group.scale.is_nan());
+                    assert!(scale.is_nan());
                     continue;
                 }
                 for (&q, &x) in integers.iter().zip(x) {
-                    let error = (f32::from(q) * group.scale - x).abs();
-                    assert!(error <= 0.5001 * group.scale.max(3e-45), "{isa:?} group {i}: {q} for {x}");
+                    let error = (f32::from(q) * scale - x).abs();
+                    assert!(error <= 0.5001 * scale.max(3e-45), "{isa:?} group {i}: {q} for {x}");
                 }
-                let sums = [0, 1].map(|half| {
-                    integers[half * HALF..][..HALF].iter().map(|&q| f32::from(q)).sum::<f32>() * group.scale
-                });
-                assert_eq!(group.sums, sums);
+                for (half, integers) in integers.chunks_exact(HALF).enumerate() {
+                    let sum = integers.iter().map(|&q| f32::from(q)).sum::<f32>() * scale;
+                    assert_eq!(rounded.sums[2 * (2 * i + half) + 1], sum);
+                }
             }
         }
     }
@@ -266,7 +288,8 @@ mod tests {
                 format.decode(&bytes, 0, &mut numbers);
                 let x: Vec<f32> = (0..vectors * k).map(|_| rng.bits() as i32 as f32 * 1e-9).collect();
                 for isa in Isa::available() {
-                    let rounded: Vec<Rounded> = x.chunks_exact(k).map(|x| Rounded::new(isa, x)).collect();
+                    let x: Vec<&[f32]> = x.chunks_exact(k).collect();
+                    let rounded = Rounded::new(isa, &x);
                     for form in ByteForm::available(isa) {
                         let mut out = vec![0f32; rows * vectors];
                         let dots = RoundedDots {
@@ -284,11 +307,10 @@ mod tests {
                             dots.run(form, format, &(0..1));
                             dots.run(form, format, &(1..rows));
                         }
-                        for (v, x) in rounded.iter().enumerate() {
-                            let x = x.integers.iter().enumerate();
-                            let x: Vec<f64> = x
-                                .map(|(i, &q)| f64::from(q) * f64::from(rounded[v].groups[i / GROUP].scale))
-                                .collect();
+                        for (v, integers) in rounded.integers.chunks_exact(k).enumerate() {
+                            let scale = |i: usize| f64::from(rounded.scales[i / GROUP * vectors + v]);
+                            let x = integers.iter().enumerate();
+                            let x: Vec<f64> = x.map(|(i, &q)| f64::from(q) * scale(i)).collect();
                             for (row, numbers) in numbers.chunks_exact(k).enumerate() {
                                 let terms = || numbers.iter().zip(&x).map(|(&a, &b)| f64::from(a) * b);
                                 let (sum, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
