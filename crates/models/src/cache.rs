@@ -81,7 +81,7 @@ struct ShortStep {
     length: usize,
     window: Option<usize>,
     /// Whether the device has that kernel.
-    by_kernel: bool,
+    has_kernel: bool,
 }
 
 /// Keys and values of all layers, for generation: [`LanguageModel::hidden`](crate::LanguageModel::hidden)
@@ -474,7 +474,7 @@ pub(crate) fn has_kernel(dtype: DType, device: &Device) -> Result<bool> {
     if is_grad_enabled() {
         return Ok(false);
     }
-    let kernel = CachedAttention { scale: 1.0, softcap: None, window: None, sinks: false };
+    let kernel = CachedAttention { scale: 1.0, softcap: None, window: None, writes: false, sinks: false };
     let table = Tensor::zeros([1, 1, 1, 1], (dtype, device))?;
     let places = Tensor::zeros([4], (DType::I32, device))?;
     Tensor::has_custom_kernel(Arc::new(kernel), &[&table, &table, &table, &table, &table, &places])
@@ -606,7 +606,19 @@ impl LayerCache {
             self.tail = Some((empty(key, TAIL_ROWS)?, empty(value, TAIL_ROWS)?));
         }
         let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
-        self.tail = Some((step.written(key, &tail_k)?, step.written(value, &tail_v)?));
+        let new = [key, value].map(Tensor::detach);
+        if let (Some((long_k, long_v)), None) = (&self.long, bias)
+            && step.reads_by_kernel([query, long_k, key])
+        {
+            let tables = [long_k, long_v, &tail_k, &tail_v];
+            let [out, tail_k, tail_v] = &step.by_kernel(query, tables, Some(&new), scoring)?[..] else {
+                return Err(Error::invalid(OP, NO_ROWS));
+            };
+            self.tail = Some((tail_k.clone(), tail_v.clone()));
+            return Ok(out.clone());
+        }
+        let [key, value] = new;
+        self.tail = Some((step.written(&key, &tail_k)?, step.written(&value, &tail_v)?));
         self.scored(query, step, bias, scoring)
     }
 
@@ -625,13 +637,9 @@ impl LayerCache {
         let &[batch, heads, length, width] = query.dims() else {
             return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
         };
-        if step.by_kernel && bias.is_none() && query.dtype() == long_k.dtype() {
-            let Scoring { scale, softcap, sinks } = scoring;
-            let kernel = CachedAttention { scale, softcap, window: step.window, sinks: sinks.is_some() };
-            let sinks = sinks.map(|sinks| sinks.to_dtype(query.dtype())).transpose()?;
-            let tables = [query, long_k, long_v, tail_k, tail_v, &step.places];
-            let inputs: Vec<&Tensor> = tables.into_iter().chain(&sinks).collect();
-            return Ok(Tensor::custom_kernel(Arc::new(kernel), &inputs)?.swap_remove(0));
+        if bias.is_none() && step.reads_by_kernel([query, long_k, tail_k]) {
+            let tables = [long_k, long_v, tail_k, tail_v];
+            return Ok(step.by_kernel(query, tables, None, scoring)?.swap_remove(0));
         }
         let seen = step.bias(long_k.dims()[2], query.dtype())?;
         let bias = &match bias {
@@ -674,7 +682,7 @@ impl ShortStep {
         rows: &Rows,
         (window, length): (Option<usize>, usize),
         pads: &[usize],
-        (by_kernel, device): (bool, &Device),
+        (has_kernel, device): (bool, &Device),
     ) -> Result<ShortStep> {
         let new = rows.tail..rows.tail + length;
         let place: Vec<bool> = (0..TAIL_ROWS).map(|row| new.contains(&row)).collect();
@@ -688,7 +696,7 @@ impl ShortStep {
         let places = [rows.start, rows.long, new.end];
         let places: Vec<i32> = places.iter().chain(each).map(|&place| place as i32).collect();
         let places = Tensor::from_vec(places, [3 + each.len()], device)?;
-        Ok(ShortStep { place, source, places, length, window, by_kernel })
+        Ok(ShortStep { place, source, places, length, window, has_kernel })
     }
 
     /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
@@ -715,13 +723,35 @@ impl ShortStep {
         seen.where_cond(&number(0.0)?, &number(f64::NEG_INFINITY)?)
     }
 
+    /// Whether the kernel reads a query and tables of these dtypes.
+    fn reads_by_kernel(&self, tensors: [&Tensor; 3]) -> bool {
+        self.has_kernel && tensors.iter().all(|tensor| tensor.dtype() == DType::F32)
+    }
+
+    /// The results of [`CachedAttention`].
+    #[track_caller]
+    fn by_kernel(
+        &self,
+        query: &Tensor,
+        [long_k, long_v, tail_k, tail_v]: [&Tensor; 4],
+        new: Option<&[Tensor; 2]>,
+        Scoring { scale, softcap, sinks }: Scoring<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let (writes, window) = (new.is_some(), self.window);
+        let kernel = CachedAttention { scale, softcap, window, writes, sinks: sinks.is_some() };
+        let sinks = sinks.map(|sinks| sinks.to_dtype(query.dtype())).transpose()?;
+        let inputs = [query, long_k, long_v, tail_k, tail_v, &self.places];
+        let inputs: Vec<&Tensor> =
+            inputs.into_iter().chain(new.into_iter().flatten()).chain(&sinks).collect();
+        Tensor::custom_kernel(Arc::new(kernel), &inputs)
+    }
+
     /// The short table with the new rows.
     #[track_caller]
     fn written(&self, new: &Tensor, table: &Tensor) -> Result<Tensor> {
-        let new = new.detach();
         match &self.source {
             Some(source) => self.place.where_cond(&new.index_select(2, source)?, table),
-            None => self.place.where_cond(&new, table),
+            None => self.place.where_cond(new, table),
         }
     }
 }

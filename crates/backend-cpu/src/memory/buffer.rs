@@ -12,7 +12,7 @@ use std::{
 };
 
 use smallvec::SmallVec;
-use tensor_core::{Buffer, DType, Error, HostBytes, Launch, Result, Storage, backend::Fill};
+use tensor_core::{Buffer, DType, Error, HostBytes, Launch, Result, Storage, backend::Fill, kernel::Body};
 
 use crate::{
     memory::{
@@ -301,13 +301,16 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
-    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, and with outputs
-    /// that are not inputs.
+    /// The buffers of a launch that is not in place, but for results that replace an input of a custom kernel:
+    /// of its kernel's dtypes, large enough, and with outputs that are not inputs.
     pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
         bound.require(op, kernel.operands.len(), kernel.outputs.len())?;
-        bound.require_apart(op)?;
+        match &kernel.body {
+            Body::Custom(custom) => bound.require_apart_but(op, |o| custom.replaces(o))?,
+            _ => bound.require_apart(op)?,
+        }
         for (input, operand) in bound.inputs.iter().zip(&kernel.operands) {
             Blocks::require(op, operand, *input)?;
         }
@@ -344,11 +347,18 @@ impl<'a> Bound<'a> {
 
     /// Fails if an output is an input's buffer too: only a map may work in place.
     pub(crate) fn require_apart(&self, op: &'static str) -> Result<()> {
-        match self.are_apart() {
-            true => Ok(()),
-            false => {
-                Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place"))
-            }
+        self.require_apart_but(op, |_| None)
+    }
+
+    /// The same, but for the input that each output may replace.
+    fn require_apart_but(&self, op: &'static str, replaces: impl Fn(usize) -> Option<usize>) -> Result<()> {
+        let is_other = |o: usize| {
+            let mut inputs = self.inputs.iter().enumerate();
+            inputs.any(|(k, input)| input.ptr == self.outputs[o].ptr && replaces(o) != Some(k))
+        };
+        match self.shared && (0..self.outputs.len()).any(is_other) {
+            false => Ok(()),
+            true => Err(Error::invalid(op, "the output is an input's own buffer; only a map works in place")),
         }
     }
 }

@@ -143,7 +143,7 @@ mod x86 {
         };
     }
     integers! {
-        F32x16, __m512i, 8;
+        F32x16, __m512i, 16;
         |at| _mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())), _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
         _mm512_set1_epi32, _mm512_srlv_epi32, _mm512_sllv_epi32, _mm512_and_si512, _mm512_or_si512,
         _mm512_add_epi32, _mm512_cvtepi32_ps;

@@ -1,6 +1,8 @@
 //! The choice of the next token from its logits, on the host: the same seed gives the same tokens on every
 //! device, as far as their logits agree.
 
+use std::cmp::Ordering;
+
 use tensor_core::{Error, Result, philox};
 
 /// How the next token is chosen, with the names and the order of `transformers`: penalties, temperature, then
@@ -122,36 +124,28 @@ impl Sampler {
         }
     }
 
-    /// The tokens that the filters leave, most likely first, with their probabilities (not normalized).
+    /// The tokens that the filters leave with their probabilities (not normalized): most likely first if there
+    /// is a filter, and else in their order.
     fn candidates(&self, scores: &[f64], temperature: f64) -> Vec<(usize, f64)> {
-        let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let greatest = greatest(scores);
         // A difference of scores that are equal is 0, also where both are infinite by a penalty.
-        let weight = |score: f64| {
-            if score == greatest { 1.0 } else { ((score - greatest) / temperature).exp() }
-        };
-        let mut all: Vec<(usize, f64)> =
-            scores.iter().enumerate().map(|(token, score)| (token, weight(*score))).collect();
-        let descending = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let difference = |score: f64| if score == greatest { 0.0 } else { (score - greatest) / temperature };
+        let weights = scores.iter().map(|score| exp([difference(*score)])[0]);
         let SamplingConfig { top_k, top_p, min_p, .. } = self.config;
+        // The greatest probability is 1.
+        let is_likely = |probability: f64| probability > 0.0 && probability >= min_p;
+        let mut all: Vec<(usize, f64)> =
+            weights.enumerate().filter(|(_, probability)| is_likely(*probability)).collect();
+        let descending = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if top_k > 0 && top_k < all.len() {
             all.select_nth_unstable_by(top_k - 1, descending);
             all.truncate(top_k);
         }
-        all.retain(|(_, probability)| *probability > 0.0);
-        all.sort_unstable_by(descending);
         if top_p < 1.0 {
-            let total: f64 = all.iter().map(|(_, probability)| probability).sum();
-            let mut sum = 0.0;
-            let kept = all.iter().take_while(|(_, probability)| {
-                let before = sum;
-                sum += probability;
-                before < top_p * total
-            });
-            let kept = kept.count().max(1);
-            all.truncate(kept);
+            keep_most_likely(&mut all, top_p, descending);
+        } else if top_k > 0 {
+            all.sort_unstable_by(descending);
         }
-        // The greatest probability is 1.
-        all.retain(|(_, probability)| *probability >= min_p);
         all
     }
 
@@ -169,6 +163,35 @@ impl Sampler {
             left -= probability;
         }
         candidates.last().map_or(0, |(token, _)| *token)
+    }
+}
+
+/// Keeps the most likely candidates, in order, that together have at least this part of the sum of all.
+fn keep_most_likely(
+    all: &mut Vec<(usize, f64)>,
+    part: f64,
+    order: impl Fn(&(usize, f64), &(usize, f64)) -> Ordering + Copy,
+) {
+    let wanted = part * all.iter().map(|(_, probability)| probability).sum::<f64>();
+    // Few are enough nearly always: sorting all would take longer than the rest of a token of a small model.
+    let mut sorted = 64;
+    loop {
+        sorted = (4 * sorted).min(all.len());
+        if sorted < all.len() {
+            all.select_nth_unstable_by(sorted, order);
+        }
+        all[..sorted].sort_unstable_by(order);
+        let mut sum = 0.0;
+        let kept = all[..sorted].iter().take_while(|(_, probability)| {
+            let before = sum;
+            sum += probability;
+            before < wanted
+        });
+        let kept = kept.count().max(1);
+        if kept < sorted || sorted == all.len() {
+            all.truncate(kept);
+            return;
+        }
     }
 }
 
@@ -204,16 +227,105 @@ pub(crate) fn checked_scores(op: &'static str, logits: &[f32]) -> Result<Vec<f64
 
 /// ln Σ exp(x); −∞ if all are.
 pub(crate) fn log_sum_exp(scores: &[f64]) -> f64 {
-    let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let greatest = greatest(scores);
     if greatest.is_infinite() {
         return greatest;
     }
-    greatest + scores.iter().map(|score| (score - greatest).exp()).sum::<f64>().ln()
+    let mut sums = [0.0; LANES];
+    let (groups, rest) = scores.as_chunks::<LANES>();
+    for group in groups {
+        let terms = exp(group.map(|score| score - greatest));
+        (0..LANES).for_each(|i| sums[i] += terms[i]);
+    }
+    let rest = rest.iter().map(|score| exp([score - greatest])[0]);
+    greatest + (sums.iter().sum::<f64>() + rest.sum::<f64>()).ln()
+}
+
+/// Numbers that are computed side by side, which compilers vectorise.
+const LANES: usize = 8;
+
+/// The greatest of some numbers, none of which is NaN.
+fn greatest(scores: &[f64]) -> f64 {
+    let mut most = [f64::NEG_INFINITY; LANES];
+    let (groups, rest) = scores.as_chunks::<LANES>();
+    for group in groups {
+        (0..LANES).for_each(|i| most[i] = if group[i] > most[i] { group[i] } else { most[i] });
+    }
+    most.iter().chain(rest).copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// e^x for numbers of at most 0, within 1e-11 of it; 0 below −700. The standard library's function is not
+/// vectorised: a vocabulary of 49,152 tokens takes it a thirtieth of a step of a small model.
+#[inline(always)]
+fn exp<const N: usize>(x: [f64; N]) -> [f64; N] {
+    /// 1.5 · 2^52: the numbers beside it are one apart, so that the low bits of a sum are the nearest integer.
+    const MAGIC: f64 = 6_755_399_441_055_744.0;
+    /// 1 / k! for the powers of the series, the highest first; |r| is at most ln 2 / 2.
+    const SERIES: [f64; 10] = [
+        1.0 / 362_880.0,
+        1.0 / 40_320.0,
+        1.0 / 5_040.0,
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        0.5,
+        1.0,
+        1.0,
+    ];
+    let bounded = x.map(|x| if x < -700.0 { -700.0 } else { x });
+    let shifted = bounded.map(|x| x * std::f64::consts::LOG2_E + MAGIC);
+    let (mut r, mut sum, mut out) = ([0.0; N], [1.0 / 3_628_800.0; N], [0.0; N]);
+    (0..N).for_each(|i| r[i] = bounded[i] - (shifted[i] - MAGIC) * std::f64::consts::LN_2);
+    for term in SERIES {
+        (0..N).for_each(|i| sum[i] = sum[i] * r[i] + term);
+    }
+    for i in 0..N {
+        let power = f64::from_bits(sum[i].to_bits().wrapping_add(shifted[i].to_bits() << 52));
+        out[i] = if x[i] < -700.0 { 0.0 } else { power };
+    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exponentials_are_those_of_the_standard_library() {
+        for k in 0..200_000 {
+            let x = f64::from(k) * -0.0036;
+            let ([found, _], expected) = (exp([x, -1.0]), x.exp());
+            let near = (found - expected).abs() <= 1e-11 * expected;
+            assert!(if x < -700.0 { found == 0.0 } else { near }, "{x}: {found} and {expected}");
+        }
+        assert_eq!(exp([0.0, f64::NEG_INFINITY]), [1.0, 0.0]);
+        for count in [1, 7, 8, 61] {
+            let scores: Vec<f64> = (0..count).map(|k| f64::from(k * 37 % 61) - 30.0).collect();
+            let (sum, most) = scores.iter().fold((0f64, f64::MIN), |(s, m), x| (s + x.exp(), m.max(*x)));
+            assert!((log_sum_exp(&scores) - sum.ln()).abs() < 1e-11);
+            assert_eq!(greatest(&scores), most);
+        }
+    }
+
+    #[test]
+    fn the_most_likely_are_kept_whatever_their_number() {
+        let order = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        for count in [1, 5, 255, 257, 5000] {
+            let all: Vec<(usize, f64)> =
+                (0..count).map(|k| (k, 1.0 / (1.0 + (k * 7919 % count) as f64))).collect();
+            for part in [0.0, 0.3, 0.9, 0.9999] {
+                let mut sorted = all.clone();
+                sorted.sort_unstable_by(order);
+                let wanted = part * all.iter().map(|(_, p)| p).sum::<f64>();
+                let sums = sorted.iter().scan(0.0, |sum, (_, p)| Some(std::mem::replace(sum, *sum + p)));
+                let expected = sums.take_while(|before| *before < wanted).count().max(1);
+                let mut kept = all.clone();
+                keep_most_likely(&mut kept, part, order);
+                assert_eq!(kept, sorted[..expected], "{count} of {part}");
+            }
+        }
+    }
 
     fn counts(config: SamplingConfig, logits: &[f32]) -> Vec<usize> {
         let mut sampler = Sampler::new(&config).unwrap();

@@ -10,7 +10,7 @@ use models::{
 };
 use nn::{Module, StateDict};
 use taper_testing::run_alone;
-use tensor_core::{BlockFormat, Device, Error, Generator, GgmlType, Tensor};
+use tensor_core::{Device, Error, Generator, GgmlType, Tensor};
 
 use crate::{devices, fixture::Fixture};
 

@@ -82,6 +82,15 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// The input whose buffer may also be that of a result, of the same shape and dtype: the result is the
+    /// input with some elements replaced. An implementation then writes these alone if it is given one buffer
+    /// for both, and copies the others first if not.
+    #[doc(hidden)] // for `CachedAttention`: a WGSL kernel has one binding for each buffer
+    fn replaces(&self, result: usize) -> Option<usize> {
+        let _ = result;
+        None
+    }
+
     /// Whether the operation is independent along an extra leading axis: inputs with one more axis in
     /// front give the results of each slice, stacked along such an axis. `autograd::func::vmap` then
     /// calls the kernel once instead of once for each slice.

@@ -404,7 +404,7 @@ impl Check<'_> {
             })?;
         }
         self.scalars(&[])?;
-        self.outputs_are_apart()
+        self.outputs_are_apart_but(|o| custom.replaces(o))
     }
 
     /// Checks a program against its operands: everything that an instruction names exists and has the
@@ -485,8 +485,16 @@ impl Check<'_> {
 
     /// Checks that no output is an input's buffer.
     fn outputs_are_apart(&self) -> Result<()> {
-        let is_input = |output: &Storage| self.launch.inputs.iter().any(|input| same(input, output));
-        self.that(!self.launch.outputs.iter().any(is_input), || {
+        self.outputs_are_apart_but(|_| None)
+    }
+
+    /// The same, but for the input that each output may replace.
+    fn outputs_are_apart_but(&self, replaces: impl Fn(usize) -> Option<usize>) -> Result<()> {
+        let is_input = |(o, output): (usize, &Storage)| {
+            let mut inputs = self.launch.inputs.iter().enumerate();
+            inputs.any(|(k, input)| same(input, output) && replaces(o) != Some(k))
+        };
+        self.that(!self.launch.outputs.iter().enumerate().any(is_input), || {
             "an output is an input's own buffer; only a map works in place".into()
         })
     }

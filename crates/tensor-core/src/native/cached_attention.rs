@@ -17,9 +17,11 @@ use crate::{
 /// | keys, values | `[N, G, C, E]`, `[N, G, C, V]` | the long table; G divides H |
 /// | keys, values | `[N, G, T, E]`, `[N, G, T, V]` | the short table |
 /// | places | i32 `[3 + N]` or `[4]` | the position of the long table's first row; rows in use of the long and of the short table, whose positions follow each other; the first position of each text, or of all |
+/// | new keys, values | `[N, G, L, E]`, `[N, G, L, V]` | if the field asks for them: the last L rows in use of the short table, which are written before all else |
 /// | sinks | `[H]` | if the field asks for them: a score that each query sees beside its keys |
 ///
-/// The result `[N, H, L, V]` has the inputs' dtype. The last query has the position of the last row in use,
+/// The result `[N, H, L, V]` has the inputs' dtype; the short table with the new rows follows, if there are
+/// any, in the place of the old one where nothing else reads that. The last query has the position of the last row in use,
 /// and a query sees the rows from its text's first position, or from the beginning of its window, to its own
 /// position; without any, its result is 0. Terms are added in the order of positions, so that the bits of a
 /// text depend neither on other texts, nor on the tables' sizes, nor on which table has a row. On a device
@@ -33,6 +35,8 @@ pub struct CachedAttention {
     pub softcap: Option<f64>,
     /// The number of positions that a query sees at most, its own included.
     pub window: Option<usize>,
+    /// Whether there are new rows.
+    pub writes: bool,
     /// Whether there are sinks.
     pub sinks: bool,
 }
@@ -45,40 +49,48 @@ impl CustomKernel for CachedAttention {
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
         let wrong = || {
             let what = "a query [N, H, L, E], keys and values [N, G, C, E], [N, G, C, V], [N, G, T, E], [N, G, T, V] of \
-                        one dtype, places [3 + N] or [4] of i32, and sinks [H] if they are asked for";
+                        one dtype, places [3 + N] or [4] of i32, and if they are asked for new keys and values \
+                        [N, G, L, E], [N, G, L, V] and sinks [H]";
             Err(misfit(self, inputs, &what))
         };
-        let [(query, dtype), tables @ .., places] = &inputs[..inputs.len() - usize::from(self.sinks)] else {
+        let [(query, dtype), keys, values, new_keys, new_values, places, rest @ ..] = inputs else {
             return wrong();
         };
-        let [keys, values, new_keys, new_values] = tables else { return wrong() };
         let (&[n, heads, length, width], &[_, groups, rows, features], &[_, _, short, _]) =
             (query.dims(), values.0.dims(), new_keys.0.dims())
         else {
             return wrong();
         };
-        let like = |(shape, own): &(Shape, DType), last: [usize; 2]| {
-            shape.dims() == [n, groups, last[0], last[1]] && own == dtype
-        };
-        let fit = like(keys, [rows, width])
-            && like(values, [rows, features])
-            && like(new_keys, [short, width])
-            && like(new_values, [short, features])
-            && groups > 0
+        let table = |rows: usize, width: usize| ([n, groups, rows, width].into(), *dtype);
+        let mut wanted: Vec<(Shape, DType)> = Vec::new();
+        if self.writes {
+            wanted.extend([table(length, width), table(length, features)]);
+        }
+        wanted.extend(self.sinks.then(|| ([heads].into(), *dtype)));
+        let shorts = [table(short, width), table(short, features)];
+        let fit = groups > 0
             && heads.is_multiple_of(groups)
+            && *keys == table(rows, width)
+            && *values == table(rows, features)
+            && [new_keys, new_values].into_iter().eq(&shorts)
             && (*places == ([3 + n].into(), DType::I32) || *places == ([4].into(), DType::I32))
-            && (!self.sinks || inputs.last().is_some_and(|sinks| *sinks == ([heads].into(), *dtype)));
+            && rest == wanted;
+        let out = ([n, heads, length, features].into(), *dtype);
         match fit {
-            true => Ok(vec![([n, heads, length, features].into(), *dtype)]),
+            true => Ok([out].into_iter().chain(shorts.into_iter().filter(|_| self.writes)).collect()),
             false => wrong(),
         }
+    }
+
+    fn replaces(&self, result: usize) -> Option<usize> {
+        (1..=2).contains(&result).then_some(result + 2)
     }
 
     fn key(&self) -> Vec<u64> {
         // Unambiguous as "none": a cap is never NaN, and no window has this many positions.
         let softcap = self.softcap.map_or(u64::MAX, f64::to_bits);
         let window = self.window.map_or(u64::MAX, |window| window as u64);
-        vec![self.scale.to_bits(), softcap, window, u64::from(self.sinks)]
+        vec![self.scale.to_bits(), softcap, window, u64::from(self.writes), u64::from(self.sinks)]
     }
 
     fn implement(&self, request: &mut Request<'_>) {

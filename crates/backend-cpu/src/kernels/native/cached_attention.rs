@@ -50,12 +50,25 @@ impl Native for CachedAttention {
             let size = dims(k)[2];
             Table { keys: at(k), values: at(k + 1), size, used: min(used, size) }
         };
+        let mut tables = [table(1, place(1)), table(3, place(2))];
+        if self.writes {
+            let [_, short] = &mut tables;
+            let new = [(6, 1, width), (7, 2, features)].map(|(new, output, width)| {
+                let to = bound.outputs[output].at::<f32>(0);
+                let rows = Rows { groups: texts * groups, size: short.size, width };
+                // SAFETY: `check_custom` accepted these shapes, and `of_launch` found buffers of their sizes;
+                // a result is the buffer of its own input or of none.
+                unsafe { rows.replace(at(new - 3), at(new), to, short.used, length) };
+                to.cast_const()
+            });
+            [short.keys, short.values] = new;
+        }
         let pass = Pass {
             of: *self,
             query: at(0),
-            tables: [table(1, place(1)), table(3, place(2))],
+            tables,
             start: place(0),
-            sinks: self.sinks.then(|| at(6)),
+            sinks: self.sinks.then(|| at(if self.writes { 8 } else { 6 })),
             out: bound.outputs[0].at::<f32>(0),
             per_group: heads / groups * length,
             groups,
@@ -84,6 +97,36 @@ impl Native for CachedAttention {
             _ => threads::share(texts * groups * tiles, task),
         }
         Ok(())
+    }
+}
+
+/// The shape of a table.
+struct Rows {
+    /// Groups of all texts.
+    groups: usize,
+    size: usize,
+    width: usize,
+}
+
+impl Rows {
+    /// Writes the last `length` of the rows in use, and all others if `to` is not the old table itself.
+    ///
+    /// # Safety
+    /// `old` and `to` have the table's elements, and `new` has `length` rows of each group. `to` is `old` or
+    /// apart from it, and nothing else accesses it.
+    unsafe fn replace(&self, old: *const f32, new: *const f32, to: *mut f32, used: usize, length: usize) {
+        let Rows { groups, size, width } = *self;
+        let count = min(length, used);
+        // SAFETY: these are rows of the tables, which have room for them, by `# Safety`.
+        unsafe {
+            if old != to.cast_const() {
+                old.copy_to_nonoverlapping(to, groups * size * width);
+            }
+            for group in 0..groups {
+                let new = new.add((group * length + length - count) * width);
+                new.copy_to_nonoverlapping(to.add((group * size + used - count) * width), count * width);
+            }
+        }
     }
 }
 

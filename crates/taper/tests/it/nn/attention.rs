@@ -429,7 +429,7 @@ fn attention_by_rows(
 #[test]
 fn attention_to_a_cache_reads_the_rows_in_use() {
     let device = device();
-    let plain = CachedAttention { scale: 0.3, softcap: None, window: None, sinks: false };
+    let plain = CachedAttention { scale: 0.3, softcap: None, window: None, writes: false, sinks: false };
     let all = [
         plain,
         CachedAttention { window: Some(20), ..plain },
@@ -469,6 +469,39 @@ fn attention_to_a_cache_reads_the_rows_in_use() {
                 continue;
             }
             let found = Tensor::custom_kernel(Arc::new(of), &given).unwrap().swap_remove(0);
+            // The same rows come as new ones, into tables that have others in their place and that may be kept.
+            let writing = CachedAttention { writes: true, ..of };
+            let (used, [short_k, short_v]) = (places[2], [3, 4].map(|k| &inputs[k]));
+            if used >= length {
+                for keeps in [false, true] {
+                    let new = [short_k, short_v].map(|t| t.narrow(2, used - length, length).unwrap());
+                    let old = [short_k, short_v].map(|t| {
+                        let place = Tensor::arange(0, sizes[1], 1, (DType::I32, &device)).unwrap();
+                        let place = place.ge_scalar(used - length).unsqueeze(1).unwrap();
+                        place.where_cond(&t.neg().unwrap(), t).unwrap()
+                    });
+                    taper::eval_all(&old.each_ref()).unwrap();
+                    let mut all = given.clone();
+                    all[3..5].copy_from_slice(&old.each_ref());
+                    new.iter().enumerate().for_each(|(k, new)| all.insert(6 + k, new));
+                    let results = Tensor::custom_kernel(Arc::new(writing), &all).unwrap();
+                    let kept = keeps.then(|| old.clone());
+                    drop((all, old));
+                    taper::eval_all(&results.iter().collect::<Vec<_>>()).unwrap();
+                    assert_eq!(results[0].to_vec::<f32>().unwrap(), found.to_vec::<f32>().unwrap());
+                    for (result, table) in results[1..].iter().zip([short_k, short_v]) {
+                        let rows = |t: &Tensor| t.narrow(2, 0, used).unwrap().to_vec::<f32>().unwrap();
+                        assert_eq!(rows(result), rows(table));
+                    }
+                    for (kept, table) in kept.iter().flatten().zip([short_k, short_v]) {
+                        let row = |t: &Tensor| t.select(2, used - 1).unwrap().to_vec::<f32>().unwrap();
+                        assert!(
+                            row(kept).iter().zip(row(table)).all(|(a, b)| *a == -b),
+                            "a table that is kept"
+                        );
+                    }
+                }
+            }
             given.remove(5);
             let numbers: Vec<Vec<f64>> = given.iter().map(|t| t.to_f64_vec().unwrap()).collect();
             let step = [texts, heads, groups, length, width, features];

@@ -4,7 +4,7 @@
 //! Reads the written kernels, and the places in the analysis. Leaves the [`Plan`], whose kernels are shared
 //! with the other plans of the device.
 
-use std::sync::atomic::AtomicBool;
+use std::{ops::Range, sync::atomic::AtomicBool};
 
 use smallvec::SmallVec;
 
@@ -14,9 +14,8 @@ use super::{
     write::Draft,
 };
 use crate::{
-    elements::dtype::DType,
     kernels::{
-        kernel::{Body, Kernel},
+        kernel::{self, Body, Kernel},
         layout::Layout,
     },
     schedule::kernels::Kernels,
@@ -67,14 +66,18 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
         let mut stores = Vec::new();
         let mut made = SmallVec::new();
         let mut unread = SmallVec::new();
-        for (&result, output) in draft.results.iter().zip(&draft.kernel.outputs) {
-            // Only maps work in place.
-            let reusable = (matches!(draft.kernel.body, Body::Map(_)) && output.frame.is_none())
-                .then(|| {
-                    let (kernel, sources) = (&draft.kernel, &draft.sources);
-                    reusable_input(analysis, kernel, sources, &kept, &taken, output.dtype, &ends)
-                })
-                .flatten();
+        for (o, (&result, output)) in draft.results.iter().zip(&draft.kernel.outputs).enumerate() {
+            let (kernel, sources) = (&draft.kernel, &draft.sources);
+            // Only maps work in place, and custom kernels where they say so.
+            let inputs = match &kernel.body {
+                Body::Map(_) => 0..sources.len(),
+                Body::Custom(custom) => custom.replaces(o).map_or(0..0, |input| input..input + 1),
+                _ => 0..0,
+            };
+            let reusable = match output.frame.is_none() {
+                true => reusable_input(analysis, kernel, (sources, inputs), &kept, &taken, output, &ends),
+                false => None,
+            };
             outputs.push(match reusable {
                 Some(input) => {
                     taken.push(draft.sources[input]);
@@ -119,29 +122,29 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
     Plan { steps, slots: slots as usize, leaves, views, prepared: AtomicBool::new(false) }
 }
 
-/// An input of a map whose buffer is not read afterwards and fits an output of `dtype`.
+/// One of some inputs of a kernel whose buffer is not read afterwards and fits an output.
 fn reusable_input(
     analysis: &Analysis<'_>,
-    map: &Kernel,
-    sources: &[u32],
+    kernel: &Kernel,
+    (sources, mut inputs): (&[u32], Range<usize>),
     kept: &[bool],
     taken: &[u32],
-    dtype: DType,
+    output: &kernel::Output,
     ends: &impl Fn(u32) -> bool,
 ) -> Option<usize> {
     // A bad index may be found while the kernel runs; the buffer must then not have been overwritten.
-    if map.operands.iter().any(|operand| operand.indexed.is_some()) {
+    if kernel.operands.iter().any(|operand| operand.indexed.is_some()) {
         return None;
     }
-    let plain = |layout: &Layout| layout.is_plain() && *layout.shape() == map.space;
-    (0..sources.len()).find(|&k| {
+    let plain = |layout: &Layout| layout.is_plain() && *layout.shape() == output.shape;
+    inputs.find(|&k| {
         let source = sources[k];
         let item = &analysis.items[source as usize];
         let free = !kept[source as usize] && (item.value.is_none() || item.dies);
         free && ends(source)
             && !taken.contains(&source)
-            && item.node.dtype == dtype
-            && item.node.shape.numel() == map.space.numel()
-            && sources.iter().zip(&map.operands).all(|(s, operand)| *s != source || plain(&operand.layout))
+            && item.node.dtype == output.dtype
+            && item.node.shape.numel() == output.shape.numel()
+            && sources.iter().zip(&kernel.operands).all(|(s, operand)| *s != source || plain(&operand.layout))
     })
 }

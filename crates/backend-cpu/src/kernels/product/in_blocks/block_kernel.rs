@@ -34,78 +34,118 @@ unsafe impl Sync for BlockRows {}
 /// of other vectors: its terms are added in one order.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockDots<'a> {
-    /// The vectors, contiguous, and their [`half_sums`].
-    pub(crate) x: &'a [&'a [f32]],
-    pub(crate) halves: &'a [f32],
+    pub(crate) x: &'a Panel,
     pub(crate) rows: BlockRows,
+}
+
+/// Vectors of one length in groups: the elements of a group of all vectors follow each other, and so do the
+/// sums of its halves.
+pub(crate) struct Panel {
+    numbers: Vec<Line>,
+    /// The sums of each half of the groups.
+    halves: Vec<f32>,
+    vectors: usize,
+    terms: usize,
+}
+
+/// The elements of a half of a group, in a line of the cache.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[allow(dead_code)] [f32; HALF]); // kernels read its numbers through a pointer
+
+impl Panel {
+    /// Copies vectors of whole groups.
+    pub(crate) fn new(x: &[&[f32]]) -> Panel {
+        let (terms, stride) = (x.first().map_or(0, |x| x.len()), side_by_side(x.len()));
+        let mut numbers = vec![Line([0.0; HALF]); terms / HALF * stride];
+        let mut halves = vec![0.0; terms / HALF * stride];
+        for (v, x) in x.iter().enumerate() {
+            let (lines, _) = x.as_chunks::<HALF>();
+            for (half, line) in lines.iter().enumerate() {
+                numbers[(half / 2 * stride + v) * 2 + half % 2] = Line(*line);
+                halves[half * stride + v] = line.iter().sum();
+            }
+        }
+        Panel { numbers, halves, vectors: x.len(), terms }
+    }
+}
+
+/// Room for so many vectors of a panel that those beyond the last fill the registers of a kernel.
+pub(super) fn side_by_side(vectors: usize) -> usize {
+    match vectors {
+        0 | 1 => 1,
+        2..=8 => 8,
+        _ => vectors.next_multiple_of(MAX_SIDE),
+    }
 }
 
 /// How many bytes before their use blocks are asked for. The processor's own prefetching ends with each page:
 /// without this, rows from memory take 1.8 times as long.
 pub(crate) const PREFETCH_BYTES: usize = 2048;
-/// The most registers of sums of a vector.
-const REGISTERS: usize = 4;
 /// Rows whose sums are added up together.
 pub(crate) const ROWS: usize = 8;
-/// Terms of several vectors that a few rows are multiplied with before the next terms: those of all vectors
-/// stay in a first-level cache.
-const TERMS: usize = 512;
+/// The most vectors whose sums are formed side by side.
+const MAX_SIDE: usize = 16;
+/// Numbers of the vectors that a few rows are multiplied with before the next terms: they stay in a
+/// first-level cache.
+const CACHED_NUMBERS: usize = 8192;
 
-struct InRegisters<'a, F, V, const VECTORS: usize> {
+/// Sums with at most `SIDE` vectors side by side, or `FEW`. `REGISTERS` hold those of a vector, one for each
+/// element of a half.
+struct InRegisters<'a, F, V, const SIDE: usize, const FEW: usize, const REGISTERS: usize> {
     dots: BlockDots<'a>,
     rows: Range<usize>,
     of: PhantomData<(F, V)>,
 }
 
 /// The sums of a row with some vectors: the registers of each, and what is added to their total.
-type Sums<V, const VECTORS: usize> = ([[V; REGISTERS]; VECTORS], [f32; VECTORS]);
+type Sums<V, const VECTORS: usize, const REGISTERS: usize> = ([[V; REGISTERS]; VECTORS], [f32; VECTORS]);
 
-impl<F: Format, V: Integers, const SIDE: usize> InRegisters<'_, F, V, SIDE> {
-    /// Adds the products of one block with some vectors: those of its integers, times their scale, and those
-    /// of its offsets, which are a sum of the vector's elements times each offset. That takes fewer
-    /// operations than a decoded number does.
+impl<F: Format, V: Integers, const SIDE: usize, const FEW: usize, const REGISTERS: usize>
+    InRegisters<'_, F, V, SIDE, FEW, REGISTERS>
+{
+    /// Adds the products of block `i` of a row with some vectors. The offsets of numbers are added as products
+    /// with the sums of halves, which takes fewer operations than one for each number.
     ///
     /// # Safety
-    /// `block` can be read. The block's elements can be read at each of `x`, and at `halves` the sums of
-    /// their halves, of all vectors of the product after each other.
+    /// `block` can be read. The panel has room for the vectors, and a group for each of the block's.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     unsafe fn block<const VECTORS: usize>(
         &self,
         block: *const u8,
-        (x, halves): ([*const f32; VECTORS], [*const f32; VECTORS]),
-        (sums, offsets): &mut Sums<V, VECTORS>,
+        i: usize,
+        vector: usize,
+        (sums, offsets): &mut Sums<V, VECTORS, REGISTERS>,
     ) {
-        let vectors = self.dots.x.len();
+        let Panel { numbers, halves, vectors, .. } = self.dots.x;
+        let stride = side_by_side(*vectors);
         for line in 0..F::BYTES.div_ceil(LINE) {
             prefetch::<true, _>(block.wrapping_add(PREFETCH_BYTES + line * LINE));
         }
-        // SAFETY: a register from `at` on ends within the half, so that all elements are the block's, which
-        // can be read by `# Safety`, as each vector's sums of all halves can.
+        // SAFETY: a register from `at` on ends within the half, so that all elements are those of groups that
+        // the block and the panel have, by `# Safety`.
         unsafe {
             let head = F::head::<V>(block);
-            for group in 0..F::ELEMENTS / GROUP {
-                let (first, second) = (F::scale(block, head, group, 0), F::scale(block, head, group, 1));
-                let (scale, second_scale) = (V::splat(first.0), V::splat(second.0));
-                for r in 0..HALF / V::WIDTH {
+            for part in 0..F::ELEMENTS / GROUP {
+                let group = i * (F::ELEMENTS / GROUP) + part;
+                let (first, second) = (F::scale(block, head, part, 0), F::scale(block, head, part, 1));
+                let scales = [V::splat(first.0), V::splat(if F::BY_HALVES { second.0 } else { first.0 })];
+                let x = numbers.as_ptr().add((group * stride + vector) * 2).cast::<f32>();
+                for r in 0..REGISTERS {
                     let at = r * V::WIDTH;
-                    let low = V::to_f32(F::integers::<V>(block, group, at));
-                    let high = V::to_f32(F::integers::<V>(block, group, HALF + at));
+                    let low = scales[0] * V::to_f32(F::integers::<V>(block, part, at));
+                    let high = scales[1] * V::to_f32(F::integers::<V>(block, part, HALF + at));
                     for v in 0..VECTORS {
-                        let x = x[v].add(group * GROUP + at);
-                        let low = low * V::load(x);
-                        let x = V::load(x.add(HALF));
-                        sums[v][r] = if F::BY_HALVES {
-                            mul_add(second_scale, high * x, mul_add(scale, low, sums[v][r]))
-                        } else {
-                            mul_add(scale, mul_add(high, x, low), sums[v][r])
-                        };
+                        let x = x.add(v * GROUP + at);
+                        let sum = mul_add(low, V::load(x), sums[v][r]);
+                        sums[v][r] = mul_add(high, V::load(x.add(HALF)), sum);
                     }
                 }
                 if F::HAS_OFFSET {
+                    let low = halves.as_ptr().add(2 * group * stride + vector);
                     for v in 0..VECTORS {
-                        let half = halves[v].add(2 * group * vectors);
-                        let (low, high) = (*half, *half.add(vectors));
+                        let (low, high) = (*low.add(v), *low.add(stride + v));
                         offsets[v] += match F::BY_HALVES {
                             false => first.1 * (low + high),
                             true => first.1 * low + second.1 * high,
@@ -116,50 +156,53 @@ impl<F: Format, V: Integers, const SIDE: usize> InRegisters<'_, F, V, SIDE> {
         }
     }
 
-    /// The results of at most [`ROWS`] rows with `VECTORS` vectors. Those beyond the last vector are the last
-    /// once more.
+    /// The results of at most [`ROWS`] rows with `VECTORS` vectors, or as many as there are.
     ///
     /// # Safety
-    /// As [`BlockDots::run`] asks; the rows are among its rows.
+    /// As [`BlockDots::run`] asks; the rows are among its rows, and the panel has room for the vectors.
     #[inline(always)]
     #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
     unsafe fn some<const VECTORS: usize>(&self, vector: usize, rows: &Range<usize>) {
-        let BlockDots { x: all, halves, rows: BlockRows { first, row_bytes, to, to_row, to_vector } } =
-            self.dots;
-        let mut vectors = [vector; VECTORS];
-        let mut x = [all[vector].as_ptr(); VECTORS];
-        let mut half = [halves.as_ptr(); VECTORS];
-        for v in 0..VECTORS {
-            vectors[v] = (vector + v).min(all.len() - 1);
-            x[v] = all[vectors[v]].as_ptr();
-            half[v] = halves.as_ptr().wrapping_add(vectors[v]);
-        }
-        let blocks = all[vector].len() / F::ELEMENTS;
-        let step = if VECTORS == 1 { blocks } else { TERMS.div_ceil(F::ELEMENTS) };
+        let BlockDots { x, rows: BlockRows { first, row_bytes, to, to_row, to_vector } } = self.dots;
+        let blocks = x.terms / F::ELEMENTS;
+        let most = (CACHED_NUMBERS / VECTORS / F::ELEMENTS).max(1);
+        let step = if VECTORS == 1 { blocks } else { blocks.div_ceil(blocks.div_ceil(most).max(1)) };
         let mut sums = [([[V::splat(0.0); REGISTERS]; VECTORS], [0.0; VECTORS]); ROWS];
+        let block_of = |row: usize, i: usize| first.wrapping_add(row * row_bytes + i * F::BYTES);
         for start in (0..blocks).step_by(step.max(1)) {
-            for (row, sums) in rows.clone().zip(&mut sums) {
-                // The compiler keeps a copy in registers.
-                let mut own = *sums;
-                for i in start..blocks.min(start + step) {
-                    let block = first.wrapping_add(row * row_bytes + i * F::BYTES);
-                    let mut from = (x, half);
-                    for v in 0..VECTORS {
-                        from.0[v] = x[v].wrapping_add(i * F::ELEMENTS);
-                        from.1[v] = half[v].wrapping_add(i * F::ELEMENTS / HALF * all.len());
+            let end = blocks.min(start + step);
+            let mut row = rows.start;
+            while row < rows.end {
+                let at = row - rows.start;
+                // Each sum waits for the one before: with one vector, two rows take turns.
+                if VECTORS == 1 && row + 1 < rows.end {
+                    // The compiler keeps copies in registers.
+                    let (mut own, mut next) = (sums[at], sums[at + 1]);
+                    for i in start..end {
+                        // SAFETY: by `# Safety` the rows and the vectors have `blocks` whole blocks.
+                        unsafe {
+                            self.block(block_of(row, i), i, vector, &mut own);
+                            self.block(block_of(row + 1, i), i, vector, &mut next);
+                        }
                     }
-                    // SAFETY: by `# Safety` the row has `blocks` whole blocks, and each vector as many
-                    // elements; `halves` has two sums for each of their groups.
-                    unsafe { self.block(block, from, &mut own) };
+                    (sums[at], sums[at + 1]) = (own, next);
+                    row += 2;
+                } else {
+                    let mut own = sums[at];
+                    for i in start..end {
+                        // SAFETY: as above.
+                        unsafe { self.block(block_of(row, i), i, vector, &mut own) };
+                    }
+                    sums[at] = own;
+                    row += 1;
                 }
-                *sums = own;
             }
         }
-        for v in 0..VECTORS {
+        for v in 0..VECTORS.min(x.vectors - vector) {
             let mut lines = [V::splat(0.0); ROWS];
             for (line, (sums, _)) in lines.iter_mut().zip(&mut sums) {
                 // The same halves of the sums are added whatever the size of a register.
-                let mut width = HALF / V::WIDTH;
+                let mut width = REGISTERS;
                 while width > 1 {
                     width /= 2;
                     for r in 0..width {
@@ -169,7 +212,7 @@ impl<F: Format, V: Integers, const SIDE: usize> InRegisters<'_, F, V, SIDE> {
                 *line = sums[v][0];
             }
             let totals = V::totals(lines);
-            let to = to.wrapping_add(vectors[v] * to_vector);
+            let to = to.wrapping_add((vector + v) * to_vector);
             for (row, (total, (_, offsets))) in rows.clone().zip(totals.iter().zip(&sums)) {
                 // SAFETY: `BlockDots::run` asks for the results of its rows with each vector.
                 unsafe { to.wrapping_add(row * to_row).write(total + offsets[v]) };
@@ -178,19 +221,31 @@ impl<F: Format, V: Integers, const SIDE: usize> InRegisters<'_, F, V, SIDE> {
     }
 }
 
-impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V, VECTORS> {
+impl<F: Format, V: Integers, const SIDE: usize, const FEW: usize, const REGISTERS: usize> Job
+    for InRegisters<'_, F, V, SIDE, FEW, REGISTERS>
+{
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        const { assert!(HALF / V::WIDTH <= REGISTERS, "the sums of a half have registers") };
+        const { assert!(HALF / V::WIDTH == REGISTERS, "the sums of a half have registers") };
+        const { assert!(SIDE <= MAX_SIDE && FEW <= 8, "a panel has room for as many vectors") };
         for row in self.rows.clone().step_by(ROWS) {
             let rows = row..self.rows.end.min(row + ROWS);
-            for vector in (0..self.dots.x.len()).step_by(VECTORS) {
-                // SAFETY: `BlockDots::run` asks for all rows before `rows.end`.
+            let mut vector = 0;
+            while vector < self.dots.x.vectors {
+                let left = self.dots.x.vectors - vector;
+                // SAFETY: `BlockDots::run` asks for all rows before `rows.end`; several vectors are read
+                // where two are left at least, which `side_by_side` has room for.
                 unsafe {
-                    match self.dots.x.len() - vector {
-                        1 => self.some::<1>(vector, &rows),
-                        _ => self.some::<VECTORS>(vector, &rows),
+                    if left > FEW && SIDE > FEW {
+                        self.some::<SIDE>(vector, &rows);
+                        vector += SIDE;
+                    } else if left > 1 {
+                        self.some::<FEW>(vector, &rows);
+                        vector += FEW;
+                    } else {
+                        self.some::<1>(vector, &rows);
+                        vector += 1;
                     }
                 }
             }
@@ -198,20 +253,17 @@ impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V,
     }
 }
 
-/// The sums of the halves of the groups of some vectors: those of each half follow each other.
-pub(crate) fn half_sums(x: &[&[f32]]) -> Vec<f32> {
-    let halves = x.first().map_or(0, |x| x.len() / HALF);
-    let of = |half: usize, x: &[f32]| x[half * HALF..][..HALF].iter().sum();
-    (0..halves).flat_map(|half| x.iter().map(move |x| of(half, x))).collect()
+/// The vectors side by side where fewer are left than there are registers for.
+const fn few(side: usize) -> usize {
+    if side > 2 { side / 2 } else { side }
 }
 
 impl BlockDots<'_> {
     /// Forms the results of some rows.
     ///
     /// # Safety
-    /// All rows can be read, whole blocks of `format` for as many elements as each vector has. The
-    /// vectors have one length, and `halves` is their [`half_sums`]. The results can be written, and
-    /// nothing else accesses those of these rows.
+    /// All rows can be read, whole blocks of `format` for as many elements as each vector has. The results
+    /// can be written, and nothing else accesses those of these rows.
     pub(crate) unsafe fn run(&self, isa: Isa, format: GgmlType, rows: &Range<usize>) {
         macro_rules! go {
             ($format:ident) => {
@@ -219,7 +271,13 @@ impl BlockDots<'_> {
                     let (dots, rows) = (*self, rows.clone());
                     // SAFETY: `by_register` takes registers of `isa`, and the rest is what `# Safety` asks.
                     unsafe {
-                        V::run(InRegisters::<$format, V, { V::VECTORS }> { dots, rows, of: PhantomData })
+                        V::run(
+                            InRegisters::<$format, V, { V::VECTORS }, { few(V::VECTORS) }, { HALF / V::WIDTH }> {
+                                dots,
+                                rows,
+                                of: PhantomData,
+                            },
+                        )
                     }
                 })
             };
@@ -238,9 +296,9 @@ mod tests {
     #[test]
     fn sums_are_those_of_decoded_rows() {
         const ROWS: usize = 11;
-        const VECTORS: usize = 13;
+        const VECTORS: usize = 27;
         for format in GgmlType::ALL {
-            let blocks = (2 * TERMS + GROUP).div_ceil(format.block_elements());
+            let blocks = (CACHED_NUMBERS / 2 + GROUP).div_ceil(format.block_elements());
             let (k, row_bytes) = (blocks * format.block_elements(), blocks * format.block_bytes());
             let mut bytes: Vec<u8> = (0..ROWS * row_bytes).map(|i| (i * 37 % 256) as u8).collect();
             bytes.chunks_mut(format.block_bytes()).for_each(|block| make_scales_small(format, block));
@@ -253,8 +311,7 @@ mod tests {
                 for (to_row, to_vector) in [(1, ROWS), (x.len(), 1)] {
                     let mut out = vec![0f32; ROWS * x.len()];
                     let dots = BlockDots {
-                        x: &x,
-                        halves: &half_sums(&x),
+                        x: &Panel::new(&x),
                         rows: BlockRows {
                             first: bytes.as_ptr(),
                             row_bytes,
@@ -287,7 +344,7 @@ mod tests {
                     let mut out = vec![0f32; ROWS * vectors];
                     let (to, to_row, to_vector) = (out.as_mut_ptr(), vectors, 1);
                     let rows = BlockRows { first: bytes.as_ptr(), row_bytes, to, to_row, to_vector };
-                    let dots = BlockDots { x, halves: &half_sums(x), rows };
+                    let dots = BlockDots { x: &Panel::new(x), rows };
                     // SAFETY: the bytes have all rows, and the results are all there.
                     unsafe { dots.run(isa, format, &(0..ROWS)) };
                     for (found, all) in out.chunks_exact(vectors).zip(bits[0].chunks_exact(VECTORS)) {

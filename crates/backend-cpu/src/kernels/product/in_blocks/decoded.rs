@@ -17,7 +17,7 @@ use super::{
         matrices::{Parts, Source, product},
         operands::{Steps, Strided, Update, WIDEST, offset},
     },
-    block_kernel::{BlockDots, BlockRows, ROWS, half_sums},
+    block_kernel::{BlockDots, BlockRows, Panel, ROWS},
     rounded_kernel::{Rounded, RoundedDots},
 };
 use crate::{
@@ -363,7 +363,7 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
         });
         return;
     }
-    let dots = BlockDots { x: &x, halves: &half_sums(&x), rows: block_rows };
+    let dots = BlockDots { x: &Panel::new(&x), rows: block_rows };
     threads::share(parts, |i| {
         // SAFETY: `dots_format` found whole blocks in all rows, which the checked layout spans, and the
         // vectors have `k` elements each; the parts are apart.

@@ -6,7 +6,7 @@ use std::{marker::PhantomData, ops::Range};
 
 use tensor_core::GgmlType;
 
-use super::block_kernel::{BlockRows, PREFETCH_BYTES};
+use super::block_kernel::{BlockRows, PREFETCH_BYTES, side_by_side};
 use crate::simd::{
     block_formats::{Format, GROUP, HALF, by_format},
     bytes::{ByteForm, Bytes, by_bytes},
@@ -18,9 +18,9 @@ use crate::simd::{
 pub(crate) struct Rounded {
     /// The elements of each vector.
     integers: Vec<i8>,
-    /// The scales of each group of all vectors.
+    /// The scales of each group, those of all vectors [`side_by_side`].
     scales: Vec<f32>,
-    /// The sums of the rounded elements of each half of all vectors.
+    /// The sums of the rounded elements of each half in the same way.
     sums: Vec<f32>,
     vectors: usize,
 }
@@ -30,7 +30,7 @@ impl Rounded {
     /// infinity or NaN makes its group's products NaN.
     pub(crate) fn new(isa: Isa, x: &[&[f32]]) -> Rounded {
         let terms = x.first().map_or(0, |x| x.len());
-        let numbers = |of_group: usize| vec![0.0; terms / GROUP * of_group * x.len()];
+        let numbers = |of_group: usize| vec![0.0; terms / GROUP * of_group * side_by_side(x.len())];
         let mut rounded = Rounded {
             integers: vec![0; terms * x.len()],
             scales: numbers(1),
@@ -58,7 +58,7 @@ impl Job for Rounding<'_> {
     #[inline(always)]
     fn run(self) {
         let Rounding { x, vector, to: Rounded { integers, scales, sums, vectors } } = self;
-        let integers = &mut integers[vector * x.len()..][..x.len()];
+        let (integers, stride) = (&mut integers[vector * x.len()..][..x.len()], side_by_side(*vectors));
         for (group, (x, to)) in x.chunks_exact(GROUP).zip(integers.chunks_exact_mut(GROUP)).enumerate() {
             // The greatest magnitude by its bits, in which infinity and NaN are above all numbers.
             let greatest = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() << 1 >> 1));
@@ -67,7 +67,7 @@ impl Job for Rounding<'_> {
             let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
             // The greatest of all subnormal groups has no finite inverse: such a group counts as zeros.
             let inverse = if inverse.is_finite() { inverse } else { 0.0 };
-            scales[group * *vectors + vector] = scale;
+            scales[group * stride + vector] = scale;
             for (half, (x, to)) in x.chunks_exact(HALF).zip(to.chunks_exact_mut(HALF)).enumerate() {
                 let mut sum = 0;
                 for (x, to) in x.iter().zip(to) {
@@ -76,7 +76,7 @@ impl Job for Rounding<'_> {
                     *to = rounded as i32 as i8;
                     sum += i32::from(*to);
                 }
-                sums[(group * (GROUP / HALF) + half) * *vectors + vector] = sum as f32 * scale;
+                sums[(group * (GROUP / HALF) + half) * stride + vector] = sum as f32 * scale;
             }
         }
     }
@@ -103,7 +103,7 @@ struct InBytes<'a, F, B> {
 const SIDE: usize = 4;
 
 impl<F: Format, B: Bytes> InBytes<'_, F, B> {
-    /// The results of rows `row..row + ROWS`. Vectors beyond the last are the last once more.
+    /// The results of rows `row..row + ROWS` with `VECTORS` vectors, or as many as there are.
     ///
     /// # Safety
     /// As [`RoundedDots::run`] asks; rows `row..row + ROWS` are among its rows.
@@ -112,13 +112,14 @@ impl<F: Format, B: Bytes> InBytes<'_, F, B> {
     unsafe fn some<const VECTORS: usize, const ROWS: usize>(&self, vector: usize, row: usize) {
         let BlockRows { first, row_bytes, to, to_row, to_vector } = self.dots.rows;
         let (terms, count) = (self.dots.x.terms(), self.dots.x.vectors);
-        let (scales, halves) = (self.dots.x.scales.as_ptr(), self.dots.x.sums.as_ptr());
+        let stride = side_by_side(count);
+        let scales = self.dots.x.scales.as_ptr().wrapping_add(vector);
+        let halves = self.dots.x.sums.as_ptr().wrapping_add(vector);
         // Loops and no functions of arrays, whose parts are compiled by themselves for each format.
-        let mut vectors = [vector; VECTORS];
         let mut x = [self.dots.x.integers.as_ptr(); VECTORS];
         for v in 0..VECTORS {
-            vectors[v] = (vector + v).min(count - 1);
-            x[v] = x[v].wrapping_add(vectors[v] * terms);
+            // Vectors beyond the last are the last once more.
+            x[v] = x[v].wrapping_add((vector + v).min(count - 1) * terms);
         }
         let mut starts = [first; ROWS];
         for r in 0..ROWS {
@@ -147,10 +148,10 @@ impl<F: Format, B: Bytes> InBytes<'_, F, B> {
                         // The numbers of all vectors are read side by side.
                         let [mut own, mut low, mut high] = [[0f32; VECTORS]; 3];
                         for v in 0..VECTORS {
-                            own[v] = *scales.add(at * count + vectors[v]);
+                            own[v] = *scales.add(at * stride + v);
                             if has_offset {
-                                low[v] = *halves.add(2 * at * count + vectors[v]);
-                                high[v] = *halves.add((2 * at + 1) * count + vectors[v]);
+                                low[v] = *halves.add(2 * at * stride + v);
+                                high[v] = *halves.add((2 * at + 1) * stride + v);
                             }
                         }
                         for v in 0..VECTORS {
@@ -177,8 +178,8 @@ impl<F: Format, B: Bytes> InBytes<'_, F, B> {
             }
         }
         for r in 0..ROWS {
-            for v in 0..VECTORS {
-                let at = vectors[v] * to_vector + (row + r) * to_row;
+            for v in 0..VECTORS.min(count - vector) {
+                let at = (vector + v) * to_vector + (row + r) * to_row;
                 // SAFETY: `row + r` is one of the rows, and `RoundedDots::run` asks for their results with
                 // each vector.
                 unsafe { to.wrapping_add(at).write(B::total(sums[r][v]) + offsets[r][v]) };
@@ -258,7 +259,7 @@ mod tests {
             let integers = &rounded.integers[x.len()..];
             for (i, (integers, x)) in integers.chunks_exact(GROUP).zip(x.chunks_exact(GROUP)).enumerate() {
                 assert!(integers.iter().all(|&q| q >= -127), "{integers:?}");
-                let scale = rounded.scales[2 * i + 1];
+                let scale = rounded.scales[side_by_side(2) * i + 1];
                 if i == 3 || i == 4 {
                     assert!(scale.is_nan());
                     continue;
@@ -269,7 +270,7 @@ mod tests {
                 }
                 for (half, integers) in integers.chunks_exact(HALF).enumerate() {
                     let sum = integers.iter().map(|&q| f32::from(q)).sum::<f32>() * scale;
-                    assert_eq!(rounded.sums[2 * (2 * i + half) + 1], sum);
+                    assert_eq!(rounded.sums[side_by_side(2) * (2 * i + half) + 1], sum);
                 }
             }
         }
@@ -308,7 +309,8 @@ mod tests {
                             dots.run(form, format, &(1..rows));
                         }
                         for (v, integers) in rounded.integers.chunks_exact(k).enumerate() {
-                            let scale = |i: usize| f64::from(rounded.scales[i / GROUP * vectors + v]);
+                            let scale =
+                                |i: usize| f64::from(rounded.scales[i / GROUP * side_by_side(vectors) + v]);
                             let x = integers.iter().enumerate();
                             let x: Vec<f64> = x.map(|(i, &q)| f64::from(q) * scale(i)).collect();
                             for (row, numbers) in numbers.chunks_exact(k).enumerate() {
