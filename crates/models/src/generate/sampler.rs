@@ -132,10 +132,8 @@ impl Sampler {
         let difference = |score: f64| if score == greatest { 0.0 } else { (score - greatest) / temperature };
         let weights = scores.iter().map(|score| exp([difference(*score)])[0]);
         let SamplingConfig { top_k, top_p, min_p, .. } = self.config;
-        // The greatest probability is 1.
-        let is_likely = |probability: f64| probability > 0.0 && probability >= min_p;
         let mut all: Vec<(usize, f64)> =
-            weights.enumerate().filter(|(_, probability)| is_likely(*probability)).collect();
+            weights.enumerate().filter(|(_, probability)| *probability > 0.0).collect();
         let descending = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if top_k > 0 && top_k < all.len() {
             all.select_nth_unstable_by(top_k - 1, descending);
@@ -146,6 +144,8 @@ impl Sampler {
         } else if top_k > 0 {
             all.sort_unstable_by(descending);
         }
+        // The greatest probability is 1.
+        all.retain(|(_, probability)| *probability >= min_p);
         all
     }
 

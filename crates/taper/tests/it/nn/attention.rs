@@ -478,7 +478,7 @@ fn attention_to_a_cache_reads_the_rows_in_use() {
                     let old = [short_k, short_v].map(|t| {
                         let place = Tensor::arange(0, sizes[1], 1, (DType::I32, &device)).unwrap();
                         let place = place.ge_scalar(used - length).unsqueeze(1).unwrap();
-                        place.where_cond(&t.neg().unwrap(), t).unwrap()
+                        place.where_cond(&t.neg(), t).unwrap()
                     });
                     taper::eval_all(&old.each_ref()).unwrap();
                     let mut all = given.clone();
@@ -486,7 +486,8 @@ fn attention_to_a_cache_reads_the_rows_in_use() {
                     new.iter().enumerate().for_each(|(k, new)| all.insert(6 + k, new));
                     let results = Tensor::custom_kernel(Arc::new(writing), &all).unwrap();
                     let kept = keeps.then(|| old.clone());
-                    drop((all, old));
+                    drop(all);
+                    drop(old);
                     taper::eval_all(&results.iter().collect::<Vec<_>>()).unwrap();
                     assert_eq!(results[0].to_vec::<f32>().unwrap(), found.to_vec::<f32>().unwrap());
                     for (result, table) in results[1..].iter().zip([short_k, short_v]) {
