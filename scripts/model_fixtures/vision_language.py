@@ -8,7 +8,7 @@ import json
 
 import torch
 import transformers
-from transformers.models.smolvlm.image_processing_smolvlm import SmolVLMImageProcessor
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 from transformers.models.smolvlm.processing_smolvlm import get_image_prompt_string
 
 import common
@@ -31,7 +31,7 @@ def smolvlm():
 
     def run(model):
         out = model(input_ids=ids, pixel_values=pixels, labels=labels, use_cache=False)
-        text = model.generate(input_ids=ids[:1, :-2], pixel_values=pixels[:1], max_new_tokens=6, do_sample=False)
+        text = model.generate(input_ids=ids[:1, :-2], pixel_values=pixels[:1], max_new_tokens=6, do_sample=False, suppress_tokens=[TOKEN])
         plain = model(input_ids=ids[1:, :4], use_cache=False)
         features = torch.cat(model.get_image_features(pixels).pooler_output)
         return {"logits": out.logits, "features": features, "generated": text[0, -6:].int(), "plain": plain.logits, "loss": out.loss}
@@ -46,17 +46,17 @@ def processor():
     """Pictures of several forms as tiles of 32 pixels, with each filter; the values are those of bytes, before they are normalized."""
     tensors, texts = {"output.loss": torch.zeros(())}, {}
     generator = torch.Generator().manual_seed(3)
-    for name, (height, width), longest, resample in [("wide", (30, 47), 96, 1), ("high", (101, 20), 96, 3), ("small", (9, 9), 32, 2), ("whole", (40, 25), 64, 1)]:
+    for name, (height, width), longest, resample in [("wide", (30, 47), 96, 1), ("high", (101, 20), 96, 3), ("small", (9, 9), 32, 2), ("whole", (25, 40), 64, 1)]:
         smooth = torch.nn.functional.interpolate(torch.rand(1, 3, 5, 5, generator=generator) * 255, (height, width), mode="bilinear")[0]
         pixels = (smooth + 20 * torch.randn(smooth.shape, generator=generator)).clamp(0, 255).round().to(torch.uint8)
-        made = SmolVLMImageProcessor(size={"longest_edge": longest}, max_image_size={"longest_edge": 32}, resample=resample, do_image_splitting=name != "whole",
+        made = SmolVLMImageProcessorPil(size={"longest_edge": longest}, max_image_size={"longest_edge": 32}, resample=resample, do_image_splitting=name != "whole",
                                      image_mean=[0.5, 0.4, 0.3], image_std=[0.5, 0.25, 0.2])
         out = made([[pixels]], return_tensors="pt", return_row_col_info=True)
         tensors |= {f"input.{name}": pixels.permute(1, 2, 0), f"output.{name}": out["pixel_values"][0]}
         around, token, whole = "<fake_token_around_image>", "<image>", "<global-img>"
         texts[name] = get_image_prompt_string(out["rows"][0][0], out["cols"][0][0], 4, around, token, whole)
         texts[f"{name}_config"] = json.dumps(made.to_dict())
-    common.save("smolvlm_processor", tensors, {"reference": f"{VERSION} SmolVLMImageProcessor", "config": "{}"} | texts)
+    common.save("smolvlm_processor", tensors, {"reference": f"{VERSION} SmolVLMImageProcessorPil", "config": "{}"} | texts)
 
 
 if __name__ == "__main__":

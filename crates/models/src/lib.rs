@@ -18,7 +18,7 @@
 //! | [`Gemma4`] | the decoder of Gemma 4 |
 //! | [`Lfm2`] | LFM 2: short convolutions beside attention |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
-//! | [`SmolVlm`], [`pictures`] | SmolVLM and Idefics 3, which read pictures, and the pictures in their prompts |
+//! | [`SmolVlm`], [`pictures`] | SmolVLM and Idefics 3; the pictures in their prompts |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
 //! | [`Mamba`], [`Rwkv7`] | Mamba and RWKV-7: a state in place of attention |
 //! | [`T5`], [`Bart`] | T5, Flan-T5; BART, mBART: texts to texts |

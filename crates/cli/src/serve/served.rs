@@ -20,7 +20,7 @@ use taper::{
     weights::{self, load_peft},
 };
 
-use super::{failure::Failure, worker::Worker};
+use super::{failure::Failure, tools::AnswerFormat, worker::Worker};
 use crate::{error::Outcome, model, pictures::PictureReader, speech::Speech};
 
 /// The requests that a model answers.
@@ -177,6 +177,8 @@ impl Served {
                     load_peft(&*model, folder, None, &Generator::seed(0, device))?;
                     model.eval();
                 }
+                let written = AnswerFormat::of(&tokenizer, true);
+                eprintln!("[{name} writes calls as {}]", written.name());
                 let worker = Worker::start(name, model, config.clone())?;
                 Model::Language(Language {
                     tokenizer,

@@ -1,8 +1,9 @@
 //! Pictures in the prompts of language models.
 //!
-//! A [`PictureProcessor`] cuts a picture into tiles, and says which text stands for it. [`Pictures`] has those
-//! that a model is reading: the vectors of a picture have numbers of their own, beyond the vocabulary, so that
-//! a prompt with pictures is a list of numbers as any other one. Nothing that generates text has to know them.
+//! A [`PictureProcessor`] cuts a picture into tiles, and says which text stands for it. [`Pictures`] has
+//! those that a model is reading: the vectors of a picture have numbers of their own, beyond the vocabulary,
+//! so that a prompt with pictures is a list of numbers as any other one. Nothing that generates text has to
+//! know them.
 
 mod processor;
 mod resample;
@@ -93,8 +94,8 @@ impl fmt::Debug for Pictures {
 }
 
 impl Pictures {
-    /// No pictures, of a model with this vocabulary. `token` is the one in whose place a picture stands, and a
-    /// tile has `tile_tokens` vectors.
+    /// No pictures, of a model with this vocabulary. `token` is the one in whose place a picture stands, and
+    /// a tile has `tile_tokens` vectors.
     pub(crate) fn new(vocab_size: usize, token: u32, tile_tokens: usize) -> Pictures {
         let next = u32::try_from(vocab_size).unwrap_or(END);
         let state = State { next, known: VecDeque::new(), used: Vec::new() };

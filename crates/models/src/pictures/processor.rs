@@ -18,7 +18,8 @@ const GLOBAL: &str = "<global-img>";
 pub const PICTURE_TOKEN: &str = "<image>";
 
 /// Cuts pictures into tiles as SmolVLM and Idefics 3 read them: the picture is resized, cut into squares, and
-/// also shown as a whole in one square. transformers' `SmolVLMImageProcessor` and `SmolVLMProcessor`.
+/// also shown as a whole in one square. transformers' `SmolVLMImageProcessorPil`, with equal bytes (those of
+/// the variant with torchvision differ by one or two), and `SmolVLMProcessor`.
 ///
 /// ```no_run
 /// use models::pictures::{PICTURE_TOKEN, PictureProcessor};

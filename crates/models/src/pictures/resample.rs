@@ -1,4 +1,5 @@
-//! Resampling of bytes: a filter across, then one down, in whole numbers as the Python package Pillow does it.
+//! Resampling of bytes: a filter across, then one down, in whole numbers as the Python package Pillow does.
+//! Its version 13 goes down first for some sizes, where its bytes differ.
 
 /// The digits of a coefficient behind the point, in bits.
 const PRECISION_BITS: u32 = 32 - 8 - 2;

@@ -1,5 +1,5 @@
-//! SmolVLM and Idefics 3, which read pictures and texts: `transformers`' `SmolVLMForConditionalGeneration` and
-//! `Idefics3ForConditionalGeneration`.
+//! SmolVLM and Idefics 3, which read pictures and texts: `transformers`'
+//! `SmolVLMForConditionalGeneration` and `Idefics3ForConditionalGeneration`.
 //!
 //! A SigLIP makes vectors of the patches of a tile, squares of neighbours become one vector, and these stand
 //! in the place of tokens before a Llama.

@@ -43,7 +43,9 @@ fn the_most_likely_text_after_a_picture_is_the_references() {
     let tiles = fixture.input("tiles", &device).narrow(0, 0, 2).unwrap();
     let mut found = Vec::new();
     for _ in 0..6 {
+        // The reference may not write a token of a picture, which is the last of the vocabulary.
         let logits = model.forward_with(&text, &tiles).unwrap().select(1, -1).unwrap();
+        let logits = logits.narrow(1, 0, TOKEN as usize).unwrap();
         let next = logits.argmax_axis(-1, true).unwrap().to_dtype(text.dtype()).unwrap();
         found.extend(floats(&next));
         text = Tensor::concat(&[text, next], 1).unwrap();
@@ -69,16 +71,8 @@ fn pictures_become_the_references_tiles() {
             processor(&model, settings).prepare([pixels.dims()[0], pixels.dims()[1]], &bytes).unwrap();
         assert_eq!(prepared.text(), file.texts()[name], "{name}");
         let tiles = prepared.tiles(&backend_cpu::cpu()).unwrap();
-        // The reference's bicubic and bilinear filters have fewer digits: their bytes may differ by one.
-        let exact = settings.contains("\"resample\": 1");
-        let (most, mean) = if exact { (1e-6, 1e-6) } else { (1.01 / 255.0 / 0.2, 0.1 / 255.0) };
         let expected = file.output(name);
-        let differences: Vec<f64> =
-            floats(&tiles).iter().zip(&expected).map(|(found, expected)| (found - expected).abs()).collect();
-        assert_eq!(differences.len(), expected.len(), "{name}");
-        let greatest = differences.iter().copied().fold(0.0, f64::max);
-        let average = differences.iter().sum::<f64>() / differences.len() as f64;
-        assert!(greatest <= most && average <= mean, "{name}: {greatest} at most, {average} in the mean");
+        taper_testing::assert_close(&floats(&tiles), &expected, (1e-5, 1e-5), name);
     }
 }
 
@@ -140,7 +134,8 @@ fn pictures_in_prompts_are_read_as_tiles_are() {
         let again = pictures.add(prepared[1].clone()).unwrap();
         assert_eq!(again.tokens(), 60..80);
         drop((used, again));
-        assert!(pictures.is_empty() && model.forward(&row(&tokens, &device)).is_err());
+        let read = model.forward(&row(&tokens, &device)).and_then(|logits| logits.to_vec::<f32>());
+        assert!(pictures.is_empty() && read.is_err());
         assert_eq!(pictures.add(prepared[0].clone()).unwrap().tokens(), 40..60);
     }
 }
@@ -218,7 +213,7 @@ fn an_engine_reads_prompts_with_pictures_beside_others() {
     let mut engine =
         Engine::new(Box::new(model), EngineConfig { prompt_chunk: 16, ..Default::default() }).unwrap();
     assert_eq!(written(&mut engine, &prompts), expected);
-    // What was kept of a text with a picture is used when the picture comes again, and is not when another does.
+    // A kept text with a picture is used when the picture comes again, and not when another one does.
     let reused = engine.counts().reused;
     drop(used);
     let used = [picture(0), picture(1)];

@@ -2,11 +2,7 @@
 
 use taper::models::text::TextSearch;
 
-use super::{
-    Call, Function, Tools,
-    format::AnswerFormat,
-    reader::{Reader, calls},
-};
+use super::{Call, Function, Tools, cursor::Cursor, format::AnswerFormat, reader::calls};
 
 /// Where the header of a message ends, in the format with channels.
 const MESSAGE: &str = "<|message|>";
@@ -17,7 +13,7 @@ const HEADERS: [&str; 3] = ["<|start|>", "<|channel|>", "to="];
 /// The recipient of a message that is a call, before the function's name.
 const RECIPIENT: &str = "to=functions.";
 
-/// What a piece adds to an answer.
+/// The parts that a piece adds to an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) struct Parts {
     pub(in crate::serve) reasoning: String,
@@ -209,14 +205,14 @@ impl AnswerFilter {
         let header = &self.search.held()[..at];
         let channel = header.split_once("<|channel|>").map_or("", |(_, channel)| channel.trim_start());
         if let Some((_, name)) = header.split_once(RECIPIENT) {
-            let name = Reader { rest: name }.name().unwrap_or_default();
+            let name = Cursor { rest: name }.name().unwrap_or_default();
             let known = self.functions.iter().any(|function| function.name == name);
             let name = name.to_string();
             let body = at + MESSAGE.len();
             let ends = MESSAGE_ENDS.iter().filter_map(|end| self.search.held()[body..].find(end)).min();
             let Some(length) = ends.or(is_end.then(|| self.search.held().len() - body)) else { return false };
-            let mut reader = Reader { rest: &self.search.held()[body..body + length] };
-            let arguments = reader.json().filter(|value| value.is_object() && reader.rest.trim().is_empty());
+            let mut cursor = Cursor { rest: &self.search.held()[body..body + length] };
+            let arguments = cursor.json().filter(|value| value.is_object() && cursor.rest.trim().is_empty());
             return match arguments.filter(|_| known) {
                 Some(arguments) => {
                     self.calls.push(Call { name, arguments: arguments.to_string() });

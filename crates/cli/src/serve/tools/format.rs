@@ -6,6 +6,7 @@ use taper::models::text::Tokenizer;
 /// white space around and inside these marks makes no difference to a reader.
 #[derive(Debug)]
 pub(super) struct CallFormat {
+    /// The families.
     pub(super) name: &'static str,
     /// A chat template with all of these texts has this format.
     template: &'static [&'static str],
@@ -21,7 +22,7 @@ pub(super) struct CallFormat {
     pub(super) after_name: &'static str,
     pub(super) close: &'static str,
     pub(super) body: Body,
-    /// What chat templates of the format expect of earlier calls.
+    /// The form of earlier calls that chat templates expect.
     pub(super) earlier: Earlier,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct ArgumentMarks {
     pub(super) own_lines: bool,
 }
 
-/// What chat templates expect of the calls in the messages before.
+/// The form of the calls in messages that chat templates expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Earlier {
     /// The arguments are an object.
@@ -240,7 +241,7 @@ pub(super) struct ReasoningFormat {
 
 const REASONING_FORMATS: [ReasoningFormat; 3] = [
     ReasoningFormat { template: "</think>", open: "<think>", close: "</think>" },
-    ReasoningFormat { template: "<|channel>thought", open: "<|channel>thought\n", close: "<channel|>" },
+    ReasoningFormat { template: "<|channel>", open: "<|channel>thought\n", close: "<channel|>" },
     ReasoningFormat { template: "[/THINK]", open: "[THINK]", close: "[/THINK]" },
 ];
 
@@ -267,6 +268,11 @@ impl AnswerFormat {
         let has_marks = |format: &&CallFormat| format.template.iter().all(|mark| source.contains(mark));
         let reasoning = REASONING_FORMATS.iter().find(|format| source.contains(format.template));
         AnswerFormat { calls: formats.iter().find(has_marks).unwrap_or(other), reasoning }
+    }
+
+    /// The families of models that write calls so.
+    pub(in crate::serve) fn name(&self) -> &'static str {
+        self.calls.name
     }
 
     /// Whether an answer goes on with the reasoning that this prompt has begun.

@@ -4,6 +4,7 @@
 //! parts while a text is generated, [`reader`] reads calls with their [`values`], and [`grammar`] describes a
 //! text that is a call.
 
+mod cursor;
 mod filter;
 mod format;
 mod grammar;

@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{
     Call, Function,
+    cursor::Cursor,
     format::{ArgumentMarks, Body, CallFormat},
     values::{Literals, converted},
 };
@@ -13,23 +14,23 @@ const CALL_NUMBER: &str = "[CALL_ID]";
 
 /// The calls at the start of a text, and the text behind them.
 pub(super) fn calls<'a>(format: &CallFormat, functions: &[Function], text: &'a str) -> (Vec<Call>, &'a str) {
-    let mut reader = Reader { rest: text };
+    let mut cursor = Cursor { rest: text };
     let mut found = Vec::new();
     let mut is_inside = format.around.0.is_empty();
     loop {
-        let start = reader.rest;
-        reader.separators();
-        is_inside |= reader.eat(format.around.0);
-        let next = if is_inside { reader.call(format, functions) } else { None };
+        let start = cursor.rest;
+        cursor.separators();
+        is_inside |= cursor.eat(format.around.0);
+        let next = if is_inside { cursor.call(format, functions) } else { None };
         let Some(calls) = next else {
-            reader.rest = start;
+            cursor.rest = start;
             break;
         };
         found.extend(calls);
-        reader.separators();
-        is_inside = format.around.1.is_empty() || !reader.eat(format.around.1);
+        cursor.separators();
+        is_inside = format.around.1.is_empty() || !cursor.eat(format.around.1);
     }
-    (found, reader.rest)
+    (found, cursor.rest)
 }
 
 /// A call in JSON, as `{"name": …, "arguments": …}` or with `parameters`.
@@ -44,70 +45,7 @@ fn object(value: &Json, functions: &[Function]) -> Option<Call> {
     Some(Call { name: function.name.clone(), arguments })
 }
 
-/// A text that is read from its start.
-pub(super) struct Reader<'a> {
-    pub(super) rest: &'a str,
-}
-
-impl<'a> Reader<'a> {
-    fn space(&mut self) {
-        self.rest = self.rest.trim_start();
-    }
-
-    /// Skips what stands between calls.
-    fn separators(&mut self) {
-        self.rest = self.rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';' || c == ',');
-    }
-
-    /// Skips a mark if it comes next, whatever white space is around and inside.
-    pub(super) fn eat(&mut self, mark: &str) -> bool {
-        let start = self.rest;
-        for word in mark.split_whitespace() {
-            self.space();
-            match self.rest.strip_prefix(word) {
-                Some(rest) => self.rest = rest,
-                None => {
-                    self.rest = start;
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// Skips a closing mark, whose first word must be there.
-    fn close(&mut self, mark: &str) -> Option<()> {
-        let mut words = mark.split_whitespace();
-        let is_closed = words.next().is_none_or(|word| self.eat(word));
-        for word in words {
-            self.eat(word);
-        }
-        is_closed.then_some(())
-    }
-
-    /// The text before a word, which is skipped.
-    fn until(&mut self, word: &str) -> Option<&'a str> {
-        let (text, rest) = self.rest.split_once(word)?;
-        self.rest = rest;
-        Some(text)
-    }
-
-    /// A name of letters, digits, `_`, `-` and `.`.
-    pub(super) fn name(&mut self) -> Option<&'a str> {
-        self.space();
-        let is_other = |c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.'));
-        let (name, rest) = self.rest.split_at(self.rest.find(is_other).unwrap_or(self.rest.len()));
-        self.rest = rest;
-        Some(name).filter(|name| !name.is_empty())
-    }
-
-    pub(super) fn json(&mut self) -> Option<Json> {
-        let mut values = serde_json::Deserializer::from_str(self.rest).into_iter::<Json>();
-        let value = values.next()?.ok()?;
-        self.rest = &self.rest[values.byte_offset()..];
-        Some(value)
-    }
-
+impl<'a> Cursor<'a> {
     /// The next call, or the next list of calls.
     fn call(&mut self, format: &CallFormat, functions: &[Function]) -> Option<Vec<Call>> {
         let is_object = matches!(format.body, Body::Object(_) | Body::Objects(_));
@@ -183,7 +121,7 @@ impl<'a> Reader<'a> {
         let (whole, mark) = (self.rest, marks.value_close.trim());
         whole.match_indices(mark).find_map(|(at, _)| {
             let rest = &whole[at + mark.len()..];
-            let mut next = Reader { rest };
+            let mut next = Cursor { rest };
             let ends = next.eat(marks.key_open) || next.close(close).is_some();
             ends.then(|| {
                 self.rest = rest;

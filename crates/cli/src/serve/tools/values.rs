@@ -4,7 +4,7 @@ use std::str::Chars;
 
 use serde_json::{Map, Number, Value as Json, json};
 
-use super::{Function, reader::Reader};
+use super::{Function, cursor::Cursor};
 
 /// The greatest number of references that are followed in a row.
 pub(super) const MAX_REFERENCES: usize = 8;
@@ -92,21 +92,21 @@ pub(super) fn converted(function: &Function, key: &str, text: &str) -> Json {
         return if is_null { Json::Null } else { json!(text) };
     }
     let read = || {
-        let mut reader = Reader { rest: text.trim() };
-        let value = Literals::new(&mut reader).value(MAX_DEPTH)?;
-        reader.rest.is_empty().then_some(value)
+        let mut cursor = Cursor { rest: text.trim() };
+        let value = Literals::new(&mut cursor).value(MAX_DEPTH)?;
+        cursor.rest.is_empty().then_some(value)
     };
     serde_json::from_str(text).ok().or_else(read).unwrap_or_else(|| json!(text))
 }
 
 /// Values as Python and Gemma write them.
 pub(super) struct Literals<'r, 'a> {
-    reader: &'r mut Reader<'a>,
+    cursor: &'r mut Cursor<'a>,
 }
 
 impl<'r, 'a> Literals<'r, 'a> {
-    pub(super) fn new(reader: &'r mut Reader<'a>) -> Literals<'r, 'a> {
-        Literals { reader }
+    pub(super) fn new(cursor: &'r mut Cursor<'a>) -> Literals<'r, 'a> {
+        Literals { cursor }
     }
 
     /// Keys and values up to a closing character, which stays.
@@ -115,13 +115,13 @@ impl<'r, 'a> Literals<'r, 'a> {
     }
 
     fn next(&mut self) -> Option<char> {
-        self.reader.rest = self.reader.rest.trim_start();
-        self.reader.rest.chars().next()
+        self.cursor.rest = self.cursor.rest.trim_start();
+        self.cursor.rest.chars().next()
     }
 
     fn skip(&mut self, expected: char) -> Option<()> {
         self.next().filter(|c| *c == expected)?;
-        self.reader.rest = &self.reader.rest[expected.len_utf8()..];
+        self.cursor.rest = &self.cursor.rest[expected.len_utf8()..];
         Some(())
     }
 
@@ -130,7 +130,7 @@ impl<'r, 'a> Literals<'r, 'a> {
         while self.next()? != close {
             let key = match self.string() {
                 Some(key) => key,
-                None => self.reader.name()?.to_string(),
+                None => self.cursor.name()?.to_string(),
             };
             self.skip(assign)?;
             pairs.insert(key, self.value(depth)?);
@@ -170,7 +170,7 @@ impl<'r, 'a> Literals<'r, 'a> {
                 Some(Json::Array(values))
             }
             '-' | '0'..='9' => self.number(),
-            _ => match self.reader.name()? {
+            _ => match self.cursor.name()? {
                 "true" | "True" => Some(json!(true)),
                 "false" | "False" => Some(json!(false)),
                 "null" | "None" => Some(Json::Null),
@@ -181,21 +181,21 @@ impl<'r, 'a> Literals<'r, 'a> {
 
     fn number(&mut self) -> Option<Json> {
         let is_other = |c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E'));
-        let rest = self.reader.rest;
+        let rest = self.cursor.rest;
         let (number, rest) = rest.split_at(rest.find(is_other).unwrap_or(rest.len()));
-        self.reader.rest = rest;
+        self.cursor.rest = rest;
         serde_json::from_str::<Number>(number).ok().map(Json::Number)
     }
 
     /// A string in one of the quotes, if one comes next.
     fn string(&mut self) -> Option<String> {
         self.next()?;
-        if let Some(rest) = self.reader.rest.strip_prefix(GEMMA_QUOTE) {
+        if let Some(rest) = self.cursor.rest.strip_prefix(GEMMA_QUOTE) {
             let (text, rest) = rest.split_once(GEMMA_QUOTE)?;
-            self.reader.rest = rest;
+            self.cursor.rest = rest;
             return Some(text.to_string());
         }
-        let mut characters = self.reader.rest.chars();
+        let mut characters = self.cursor.rest.chars();
         let quote = characters.next().filter(|c| matches!(c, '"' | '\''))?;
         let mut text = String::new();
         loop {
@@ -205,7 +205,7 @@ impl<'r, 'a> Literals<'r, 'a> {
                 c => text.push(c),
             }
         }
-        self.reader.rest = characters.as_str();
+        self.cursor.rest = characters.as_str();
         Some(text)
     }
 }
