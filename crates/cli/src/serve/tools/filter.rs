@@ -197,7 +197,7 @@ impl AnswerFilter {
     fn header(&mut self, is_end: bool) -> bool {
         let text = self.search.held().trim_start();
         let begins = |header: &&str| text.starts_with(*header) || header.starts_with(text);
-        if !HEADERS.iter().any(|header| begins(&header)) {
+        if !HEADERS.iter().any(begins) {
             self.state = State::Message(Channel::Content);
             return true;
         }
