@@ -17,6 +17,7 @@ mod inspect;
 mod language;
 mod model;
 mod output;
+mod pictures;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;

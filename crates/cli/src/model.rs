@@ -17,7 +17,7 @@ use taper::{
     },
 };
 
-use crate::error::Outcome;
+use crate::{error::Outcome, pictures::PictureReader};
 
 /// The option `--device`.
 #[derive(Args, Clone)]
@@ -87,6 +87,8 @@ impl SamplingOptions {
 pub(crate) struct Loaded {
     pub(crate) model: Box<dyn LanguageModel + Send + Sync>,
     pub(crate) tokenizer: Tokenizer,
+    /// How it reads pictures, if it does.
+    pub(crate) pictures: Option<PictureReader>,
 }
 
 /// Finds and loads a language model and its tokenizer, and says on standard error how long it took.
@@ -95,8 +97,9 @@ pub(crate) fn load(name: &Path, device: &Device) -> Outcome<Loaded> {
     let begin = Instant::now();
     let model = load_language_model(&path, device)?;
     let tokenizer = Tokenizer::from_folder(&path)?;
+    let pictures = PictureReader::of(&*model, &path)?;
     eprintln!("[{} on {device}, loaded in {:.1} s]", name.display(), begin.elapsed().as_secs_f64());
-    Ok(Loaded { model, tokenizer })
+    Ok(Loaded { model, tokenizer, pictures })
 }
 
 /// The path of a model's folder or file, which is downloaded if it is a name of the hub.

@@ -105,14 +105,40 @@ impl Grammar {
         Grammar(TopLevelGrammar::from_lark(grammar.to_string()))
     }
 
-    fn of_schema(mut schema: Json) -> Grammar {
-        remove_unknown_formats(&mut schema);
-        if let Json::Object(fields) = &mut schema {
-            let settings = json!({"whitespace_pattern": JSON_WHITE_SPACE, "coerce_one_of": true});
-            fields.entry("x-guidance").or_insert(settings);
+    /// The right side of a rule of [`Grammar::lark`] for JSON that a schema describes, as in
+    /// [`Grammar::json_schema`].
+    ///
+    /// ```
+    /// use models::guidance::Grammar;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let point = Grammar::json_rule(r#"{"type": "array", "items": {"type": "number"}}"#)?;
+    /// let answer = Grammar::lark(&format!("start: \"The point is \" point\npoint: {point}"));
+    /// # let _ = answer;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Grammar::json_schema`].
+    #[track_caller]
+    pub fn json_rule(schema: &str) -> Result<String> {
+        match serde_json::from_str(schema) {
+            Ok(schema) => Ok(format!("%json {}", with_settings(schema))),
+            Err(error) => Err(Error::invalid(OP, format!("this schema is no JSON: {error}"))),
         }
-        Grammar(TopLevelGrammar::from_json_schema(schema))
     }
+
+    fn of_schema(schema: Json) -> Grammar {
+        Grammar(TopLevelGrammar::from_json_schema(with_settings(schema)))
+    }
+}
+
+fn with_settings(mut schema: Json) -> Json {
+    remove_unknown_formats(&mut schema);
+    if let Json::Object(fields) = &mut schema {
+        let settings = json!({"whitespace_pattern": JSON_WHITE_SPACE, "coerce_one_of": true});
+        fields.entry("x-guidance").or_insert(settings);
+    }
+    schema
 }
 
 fn remove_unknown_formats(schema: &mut Json) {
@@ -187,8 +213,7 @@ impl Guide {
     /// A grammar or schema that llguidance refuses, with its reason.
     #[track_caller]
     pub fn rule(&self, grammar: &Grammar) -> Result<LogitsRule> {
-        let parser = self.factory.create_parser(grammar.0.clone()).map_err(refused)?;
-        let state = Mutex::new(State { matcher: Matcher::new(Ok(parser)), tokens: Vec::new() });
+        let state = Mutex::new(State { matcher: self.matcher(grammar)?, tokens: Vec::new() });
         let ends = self.end_tokens.clone();
         Ok(LogitsRule::of_generated(move |generated, logits| {
             let is_over = generated.iter().any(|token| ends.contains(token));
@@ -206,6 +231,22 @@ impl Guide {
             }
             Ok(())
         }))
+    }
+
+    /// Whether these tokens, without an end token, are a complete text of a grammar.
+    ///
+    /// # Errors
+    /// As [`Guide::rule`].
+    #[track_caller]
+    pub fn accepts(&self, grammar: &Grammar, tokens: &[u32]) -> Result<bool> {
+        let mut matcher = self.matcher(grammar)?;
+        Ok(matcher.try_consume_tokens(tokens).map_err(refused)? == tokens.len()
+            && matcher.is_accepting().map_err(refused)?)
+    }
+
+    #[track_caller]
+    fn matcher(&self, grammar: &Grammar) -> Result<Matcher> {
+        Ok(Matcher::new(Ok(self.factory.create_parser(grammar.0.clone()).map_err(refused)?)))
     }
 }
 

@@ -3,7 +3,7 @@
 use nn::Module;
 use tensor_core::{Device, Result, Tensor};
 
-use crate::KvCache;
+use crate::{KvCache, pictures::Pictures};
 
 /// A decoder that predicts the next token. It is a module, so that a `Box<dyn LanguageModel>` can be trained
 /// or get adapters.
@@ -13,6 +13,16 @@ pub trait LanguageModel: Module {
 
     /// The number of tokens that it knows.
     fn vocab_size(&self) -> usize;
+
+    /// The pictures that a prompt may have, if the model reads any.
+    fn pictures(&self) -> Option<&Pictures> {
+        None
+    }
+
+    /// Whether a prompt may have this token: one of the vocabulary, or a vector of a picture in use.
+    fn knows_token(&self, token: u32) -> bool {
+        (token as usize) < self.vocab_size() || self.pictures().is_some_and(|pictures| pictures.has(token))
+    }
 
     /// An empty cache for this model.
     fn new_cache(&self) -> KvCache;

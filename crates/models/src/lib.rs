@@ -18,6 +18,7 @@
 //! | [`Gemma4`] | the decoder of Gemma 4 |
 //! | [`Lfm2`] | LFM 2: short convolutions beside attention |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
+//! | [`SmolVlm`], [`pictures`] | SmolVLM and Idefics 3; the pictures in their prompts |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
 //! | [`Mamba`], [`Rwkv7`] | Mamba and RWKV-7: a state in place of attention |
 //! | [`T5`], [`Bart`] | T5, Flan-T5; BART, mBART: texts to texts |
@@ -67,12 +68,14 @@ mod load;
 mod mamba;
 mod mixture;
 mod modernbert;
+pub mod pictures;
 mod projected_attention;
 mod recurrent;
 mod rope;
 mod rwkv7;
 mod seq2seq;
 pub mod serving;
+mod smolvlm;
 mod t5;
 #[cfg(feature = "text")]
 pub mod text;
@@ -96,6 +99,7 @@ pub use modernbert::{ModernBert, ModernBertConfig, ModernBertMaskedLm};
 pub use rope::{Rope, RopeScaling, RopeTables};
 pub use rwkv7::{Rwkv7, Rwkv7Config};
 pub use seq2seq::ConditionedDecoder;
+pub use smolvlm::{SmolVlm, SmolVlmConfig};
 pub use t5::{T5, T5Config, T5Decoder};
 pub use weight_source::{Initial, WeightSource};
 

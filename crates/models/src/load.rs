@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tensor_core::{Device, Result, file::file_error};
 use weights::GgufValue;
 
-use crate::{Gemma4, Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, read_config};
+use crate::{Gemma4, Gpt2, GptNeoX, LanguageModel, Lfm2, Llama, Mamba, Rwkv7, SmolVlm, read_config};
 
 /// The field of a configuration that says which model it is.
 #[derive(Deserialize)]
@@ -53,6 +53,7 @@ const LOADERS: &[(&[&str], Load)] = &[
     ),
     (&["gemma4_text", "gemma4"], |path, device| Ok(Box::new(Gemma4::from_folder(path, device)?))),
     (&["lfm2", "lfm2_moe"], |path, device| Ok(Box::new(Lfm2::from_folder(path, device)?))),
+    (&["smolvlm", "idefics3"], |path, device| Ok(Box::new(SmolVlm::from_folder(path, device)?))),
     (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),
     (&["gpt_neox"], |path, device| Ok(Box::new(GptNeoX::from_folder(path, device)?))),
     (&["mamba"], |path, device| Ok(Box::new(Mamba::from_folder(path, device)?))),

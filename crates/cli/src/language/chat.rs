@@ -5,15 +5,23 @@
 use std::{
     io::{self, BufRead},
     path::PathBuf,
+    time::Instant,
 };
 
 use clap::Args;
+use serde_json::{Value as Json, json};
 #[cfg(feature = "guidance")]
 use taper::models::guidance::{Grammar, Guide};
-use taper::models::{
-    KvCache,
-    generate::GenerationConfig,
-    text::{Message, TextOptions, generate_text},
+use taper::{
+    autograd::no_grad,
+    data::Image,
+    models::{
+        KvCache,
+        generate::GenerationConfig,
+        pictures::{Picture, PreparedPicture},
+        text::{TextOptions, generate_text},
+    },
+    prelude::*,
 };
 
 use super::spoken;
@@ -22,6 +30,7 @@ use crate::error;
 use crate::{
     error::Outcome,
     model::{self, DeviceOption, Loaded, SamplingOptions},
+    pictures,
 };
 
 /// Holds a conversation with a language model, on the terminal or with each line of the input as a message.
@@ -34,6 +43,7 @@ Examples:
   taper chat SmolLM2-135M-Instruct.Q4_1.gguf
   taper chat HuggingFaceTB/SmolLM2-135M-Instruct --say 'Name three colours.'
   taper chat model.gguf --system 'Answer in one word.' --temperature 0.7 --top-p 0.9 --seed 1
+  taper chat HuggingFaceTB/SmolVLM-256M-Instruct --image cat.jpg --say 'What is this?'
   taper chat model.gguf --json-schema person.json --say 'Ada is 36 years old. Answer as JSON.'")]
 pub(crate) struct Options {
     /// A GGUF file, a folder with config.json, tokenizer.json and weights, or a name such as org/name
@@ -41,6 +51,9 @@ pub(crate) struct Options {
     /// One message, after whose answer the command ends
     #[arg(long)]
     say: Option<String>,
+    /// A PNG or JPEG file that the first message shows; may be given several times
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
     /// How the model should behave; its template may have a default
     #[arg(long)]
     system: Option<String>,
@@ -57,7 +70,9 @@ pub(crate) struct Options {
 /// A conversation: its messages, and a cache of the tokens that the model has read.
 struct Chat {
     loaded: Loaded,
-    messages: Vec<Message>,
+    messages: Vec<Json>,
+    /// The pictures of the conversation.
+    pictures: Vec<PreparedPicture>,
     cache: KvCache,
     /// The tokens of the cache.
     known: Vec<u32>,
@@ -79,22 +94,55 @@ impl Chat {
         }
     }
 
+    /// Adds a message to the conversation.
+    fn say(&mut self, role: &str, text: &str) {
+        // The first message of the user shows the pictures.
+        let is_first = role == "user" && self.messages.iter().all(|message| message["role"] != "user");
+        let shown = if is_first { self.pictures.len() } else { 0 };
+        let content = match &self.loaded.pictures {
+            Some(_) => pictures::content(shown, text),
+            None => json!(text),
+        };
+        self.messages.push(json!({"role": role, "content": content}));
+    }
+
+    /// The tokens of the conversation, and handles of its pictures.
+    fn prompt(&self) -> Outcome<(Vec<u32>, Vec<Picture>)> {
+        let Loaded { tokenizer, pictures, .. } = &self.loaded;
+        let text = tokenizer.chat_with(&[], true, &json!({"messages": self.messages}))?;
+        match pictures {
+            Some(reader) => reader.prompt(tokenizer, &text, &self.pictures),
+            None => Ok((tokenizer.encode(&text, false)?.ids, Vec::new())),
+        }
+    }
+
     /// Prints the answer to a message.
     fn answer(&mut self, message: &str) -> Outcome {
-        self.messages.push(Message::user(message));
-        let text = self.loaded.tokenizer.chat(&self.messages, true)?;
-        let prompt = self.loaded.tokenizer.encode(&text, false)?.ids;
-        let cache = self.shared_cache(&prompt);
-        let new = &prompt[cache.len()..];
-        let Loaded { model, tokenizer } = &self.loaded;
-        let mut pieces = generate_text(&**model, tokenizer, cache, new, &self.config, &self.text)?;
-        let answer = spoken::print(&mut pieces, new.len())?;
+        self.say("user", message);
+        let (prompt, pictures) = self.prompt()?;
+        let mut cache = self.shared_cache(&prompt);
+        let new = prompt.len() - cache.len();
+        let begin = Instant::now();
+        if let (false, [before @ .., _]) = (pictures.is_empty(), &prompt[cache.len()..])
+            && !before.is_empty()
+        {
+            // Steps without pictures are faster: the pictures are read before the first of them.
+            let ids: Vec<i32> = before.iter().map(|id| *id as i32).collect();
+            let model = &self.loaded.model;
+            let ids = Tensor::from_vec(ids, [1, before.len()], &model.device())?;
+            no_grad(|| model.hidden(&ids, Some(&mut cache)))?.eval()?;
+        }
+        drop(pictures);
+        let Loaded { model, tokenizer, .. } = &self.loaded;
+        let rest = &prompt[cache.len()..];
+        let mut pieces = generate_text(&**model, tokenizer, cache, rest, &self.config, &self.text)?;
+        let answer = spoken::print(&mut pieces, new, begin)?;
         let written = pieces.tokens().to_vec();
         (self.cache, _) = pieces.into_cache();
         self.known = prompt;
         self.known.extend(written);
         self.known.truncate(self.cache.len());
-        self.messages.push(Message::assistant(answer));
+        self.say("assistant", &answer);
         Ok(())
     }
 }
@@ -113,14 +161,24 @@ pub(crate) fn run(options: Options) -> Outcome {
         }
         None => config,
     };
+    let mut pictures = Vec::new();
+    for path in &options.image {
+        let reader = loaded.pictures.as_ref();
+        let reader = reader.ok_or_else(|| format!("{} reads no pictures", options.model.display()))?;
+        pictures.push(reader.prepare(&Image::open(path)?)?);
+    }
     let mut chat = Chat {
         config,
+        pictures,
         cache: loaded.model.new_cache(),
         loaded,
-        messages: options.system.map(Message::system).into_iter().collect(),
+        messages: Vec::new(),
         known: Vec::new(),
-        text: TextOptions { stop_words: options.sampling.stop },
+        text: TextOptions { stop_words: options.sampling.stop, ..Default::default() },
     };
+    if let Some(system) = options.system {
+        chat.say("system", &system);
+    }
     if let Some(message) = options.say {
         return chat.answer(&message);
     }

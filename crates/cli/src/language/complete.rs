@@ -1,6 +1,6 @@
 //! `taper complete`: continues a text.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
 use serde_json::json;
@@ -40,11 +40,11 @@ pub(crate) fn run(options: Options) -> Outcome {
     let loaded = model::load(&options.model, &device)?;
     let prompt = loaded.tokenizer.encode(&options.prompt, true)?.ids;
     let config = options.sampling.config(loaded.tokenizer.end_tokens());
-    let text = TextOptions { stop_words: options.sampling.stop };
+    let text = TextOptions { stop_words: options.sampling.stop, ..Default::default() };
     let cache = loaded.model.new_cache();
     let mut pieces = generate_text(&*loaded.model, &loaded.tokenizer, cache, &prompt, &config, &text)?;
     if !options.json {
-        spoken::print(&mut pieces, prompt.len())?;
+        spoken::print(&mut pieces, prompt.len(), Instant::now())?;
         return Ok(());
     }
     let text = pieces.by_ref().collect::<taper::Result<String>>()?;

@@ -95,7 +95,7 @@ struct Rounding {
 }
 
 /// Rounds the weights of a model, if the options ask for it.
-fn round(Loaded { model, tokenizer }: &mut Loaded, options: &Options) -> Outcome {
+fn round(Loaded { model, tokenizer, .. }: &mut Loaded, options: &Options) -> Outcome {
     let Rounding { quantize: name, method, act_order, calibrate, .. } = &options.rounding;
     let Some(name) = name else { return Ok(()) };
     let format = formats::named(name, options.rounding.group_size)?;

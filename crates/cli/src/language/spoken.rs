@@ -10,12 +10,12 @@ use taper::models::{LanguageModel, text::TextGeneration};
 use crate::error::Outcome;
 
 /// Prints each piece of a text as it comes, and then on standard error how many tokens were read and written
-/// in a second. Returns the whole text.
+/// in a second, of which the first were read from `begin` on. Returns the whole text.
 pub(crate) fn print<M: LanguageModel + ?Sized>(
     pieces: &mut TextGeneration<'_, M>,
     tokens_read: usize,
+    begin: Instant,
 ) -> Outcome<String> {
-    let begin = Instant::now();
     let mut out = io::stdout().lock();
     let mut text = String::new();
     let mut first = None;

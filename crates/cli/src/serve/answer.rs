@@ -10,6 +10,7 @@ use axum::{
 use serde_json::{Value as Json, json};
 use taper::models::{
     generate::Token,
+    pictures::Picture,
     text::{TextOptions, TextPieces},
 };
 use tokio::{
@@ -74,19 +75,23 @@ impl Drop for Measured {
 pub(super) struct Accepted {
     tickets: Vec<Ticket>,
     updates: Updates,
-    stop_words: Vec<String>,
+    options: TextOptions,
+    /// The pictures of the prompts, until these are read.
+    pictures: Vec<Picture>,
     measured: Measured,
     place: Place,
 }
 
 impl Accepted {
-    /// Gives jobs to the thread of a model. `prompt_tokens` counts each prompt once.
+    /// Gives jobs to the thread of a model. `prompt_tokens` counts each prompt once; the model reads the
+    /// `pictures` in prompts.
     pub(super) async fn submit(
         server: &Arc<Server>,
         place: Place,
         jobs: Vec<Job>,
-        stop_words: Vec<String>,
+        options: TextOptions,
         prompt_tokens: usize,
+        pictures: Vec<Picture>,
     ) -> Result<Accepted, Failure> {
         let mut measured = Measured {
             server: server.clone(),
@@ -100,19 +105,19 @@ impl Accepted {
         let submitted = place.language()?.worker.submit(jobs).await;
         measured.is_complete = submitted.is_err();
         let (tickets, updates) = submitted?;
-        Ok(Accepted { tickets, updates, stop_words, measured, place })
+        Ok(Accepted { tickets, updates, options, pictures, measured, place })
     }
 
     /// The texts as pieces, and the model.
     fn answer(&mut self) -> Result<(Answer<'_>, &Language), Failure> {
-        let Accepted { tickets, updates, stop_words, measured, place } = self;
+        let Accepted { tickets, updates, options, pictures, measured, place } = self;
         let language = place.language()?;
-        let options = TextOptions { stop_words: std::mem::take(stop_words) };
         let texts = tickets.drain(..).map(|ticket| Text {
-            pieces: TextPieces::new(&language.tokenizer, &options),
+            pieces: TextPieces::new(&language.tokenizer, options),
             ticket: Some(ticket),
+            has_begun: false,
         });
-        Ok((Answer { texts: texts.collect(), updates, measured }, language))
+        Ok((Answer { texts: texts.collect(), updates, pictures, measured }, language))
     }
 }
 
@@ -120,12 +125,15 @@ struct Text<'a> {
     pieces: TextPieces<'a>,
     /// None once the text has ended.
     ticket: Option<Ticket>,
+    /// Whether its prompt is read.
+    has_begun: bool,
 }
 
 /// The texts of a request.
 pub(super) struct Answer<'a> {
     texts: Vec<Text<'a>>,
     updates: &'a mut Updates,
+    pictures: &'a mut Vec<Picture>,
     measured: &'a mut Measured,
 }
 
@@ -151,6 +159,10 @@ impl Answer<'_> {
 
     /// The piece that an update gives; none for a text that has ended at a stop word already.
     fn piece(&mut self, (index, update): (usize, Update)) -> Result<Option<Piece>, Failure> {
+        self.texts[index].has_begun = true;
+        if self.texts.iter().all(|text| text.has_begun) {
+            self.pictures.clear();
+        }
         let text = &mut self.texts[index];
         if text.ticket.is_none() {
             return Ok(None);

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use taper::models::{generate::Token, guidance::Grammar};
+use taper::models::{generate::Token, pictures::Picture, text::TextOptions};
 
 use super::{
     Identity, Server,
     answer::{self, Accepted, Format, Piece, TokenReport},
     failure::Failure,
+    messages::Conversation,
     request::{Common, MAX_TOP_TOKENS},
     served::{Kind, Language},
-    tools::{Call, CallFilter, Tools},
+    tools::{AnswerFilter, AnswerFormat, Call, Parts, Rules, Tools},
     worker::Job,
 };
 
@@ -44,27 +45,33 @@ pub(super) async fn answer(server: &Arc<Server>, mut request: ChatRequest) -> Re
         (false, Some(1..)) => return Err(Failure::field("top_logprobs", "it needs `logprobs: true`")),
         (_, count) => count.unwrap_or(0),
     };
+    let written = AnswerFormat::of(&language.tokenizer, tools.is_some());
     let stop_words = request.common.stop_words()?;
+    let options = TextOptions { stop_words, shown_tokens: written.shown_tokens(tools.is_some()) };
     // Long prompts and grammars take time: other requests go on.
-    let (jobs, prompt_tokens) = tokio::task::block_in_place(|| {
-        let prompt = prompt(language, &mut request, tools.as_ref())?;
+    let (jobs, Prompt { tokens, pictures, is_reasoning_open }) = tokio::task::block_in_place(|| {
+        let prompt = prompt(language, &mut request, tools.as_ref(), written)?;
         let seed = server.random_seed();
-        let config = request.common.generation(language, prompt.len(), &server.limits, seed)?;
-        let call = tools.as_ref().map(Tools::grammar).transpose()?.flatten().map(|call| ("tools", call));
-        let format = response_grammar(request.response_format.as_ref())?;
-        let grammar = call.or(format.map(|grammar| ("response_format", grammar)));
+        let config = request.common.generation(language, prompt.tokens.len(), &server.limits, seed)?;
+        let mut rules = Rules::new(&language.tokenizer, written);
+        let demanded = match tools.as_ref().filter(|tools| tools.is_required()) {
+            Some(tools) => Some(("tools", rules.call(tools)?)),
+            None => response_rule(&mut rules, request.response_format.as_ref())?,
+        };
+        let grammar = demanded.map(|(param, part)| (param, rules.start(&part, prompt.is_reasoning_open)));
         let mut jobs = Vec::new();
         for choice in 0..request.common.choices()? {
             let mut config = config.clone();
             config.sampling.seed = config.sampling.seed.wrapping_add(choice as u64);
             config.logits_rule =
                 grammar.as_ref().map(|(param, grammar)| language.rule(param, grammar)).transpose()?;
-            jobs.push(Job { prompt: prompt.clone(), config, top_tokens });
+            jobs.push(Job { prompt: prompt.tokens.clone(), config, top_tokens });
         }
-        Ok::<_, Failure>((jobs, prompt.len()))
+        Ok::<_, Failure>((jobs, prompt))
     })?;
     let texts = jobs.iter().map(|_| Text {
-        filter: tools.as_ref().map(Tools::filter),
+        filter: AnswerFilter::new(written, tools.as_ref(), is_reasoning_open),
+        reasoning: String::new(),
         content: String::new(),
         calls: Vec::new(),
         log_probabilities: Vec::new(),
@@ -72,85 +79,73 @@ pub(super) async fn answer(server: &Arc<Server>, mut request: ChatRequest) -> Re
     });
     let format = ChatFormat {
         identity: server.identity("chatcmpl", &place.name),
+        written,
         log_probabilities: request.logprobs.unwrap_or(false),
         texts: texts.collect(),
     };
-    let accepted = Accepted::submit(server, place, jobs, stop_words, prompt_tokens).await?;
+    let accepted = Accepted::submit(server, place, jobs, options, tokens.len(), pictures).await?;
     answer::respond(accepted, format, &request.common).await
 }
 
-/// The tokens of a conversation, by the model's chat template.
+/// The tokens of a conversation.
+struct Prompt {
+    tokens: Vec<u32>,
+    pictures: Vec<Picture>,
+    /// Whether they begin the reasoning of the answer.
+    is_reasoning_open: bool,
+}
+
+/// The prompt of a conversation, by the model's chat template.
 fn prompt(
     language: &Language,
     request: &mut ChatRequest,
     tools: Option<&Tools>,
-) -> Result<Vec<u32>, Failure> {
-    if request.messages.is_empty() {
-        return Err(Failure::field("messages", "there are no messages"));
-    }
-    let messages = std::mem::take(&mut request.messages);
-    let messages = messages.into_iter().map(message).collect::<Result<Vec<_>, _>>()?;
+    written: AnswerFormat,
+) -> Result<Prompt, Failure> {
+    let reader = language.pictures.as_ref();
+    let conversation = Conversation::new(std::mem::take(&mut request.messages), written, reader)?;
+    let Conversation { messages, pictures, .. } = conversation;
     let mut variables = request.chat_template_kwargs.take().unwrap_or_default();
     variables.insert("messages".to_string(), messages.into());
     if let Some(tools) = tools {
         variables.insert("tools".to_string(), tools.definitions().into());
     }
-    let text = language.tokenizer.chat_with(&[], true, &variables);
-    let text = text.map_err(|error| Failure::field("messages", error.kind().to_string()))?;
-    let encoded = language.tokenizer.encode(&text, false);
-    Ok(encoded.map_err(|error| Failure::field("messages", error.kind().to_string()))?.ids)
-}
-
-/// A message as chat templates expect it: the content is a text, and the arguments of calls are objects.
-fn message(mut message: Json) -> Result<Json, Failure> {
-    let wrong = |message: &str| Failure::field("messages", message);
-    let fields = message.as_object_mut().ok_or_else(|| wrong("a message must be an object"))?;
-    let role =
-        fields.get("role").and_then(Json::as_str).ok_or_else(|| wrong("a message must have a role"))?;
-    if role == "developer" {
-        fields.insert("role".to_string(), json!("system"));
-    }
-    let content = match fields.remove("content") {
-        None | Some(Json::Null) => String::new(),
-        Some(Json::String(text)) => text,
-        Some(Json::Array(parts)) => {
-            let texts = parts.iter().map(|part| part.get("text").and_then(Json::as_str));
-            let whole: Option<String> = texts.collect();
-            whole.ok_or_else(|| wrong("this server reads only parts of the type \"text\""))?
-        }
-        Some(_) => return Err(wrong("the content of a message must be a text, or a list of parts")),
+    let tokenizer = &language.tokenizer;
+    let wrong = |error: taper::Error| Failure::field("messages", error.kind().to_string());
+    let text = tokenizer.chat_with(&[], true, &variables).map_err(wrong)?;
+    let (tokens, pictures) = match reader {
+        Some(reader) => reader
+            .prompt(tokenizer, &text, &pictures)
+            .map_err(|error| Failure::field("messages", crate::error::line(&*error)))?,
+        None => (tokenizer.encode(&text, false).map_err(wrong)?.ids, Vec::new()),
     };
-    fields.insert("content".to_string(), content.into());
-    for call in fields.get_mut("tool_calls").and_then(Json::as_array_mut).into_iter().flatten() {
-        if let Some(arguments) = call.pointer_mut("/function/arguments")
-            && let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok())
-        {
-            *arguments = parsed;
-        }
-    }
-    Ok(message)
+    Ok(Prompt { tokens, pictures, is_reasoning_open: written.is_reasoning_open(&text) })
 }
 
-/// The grammar of `response_format`.
-fn response_grammar(format: Option<&Json>) -> Result<Option<Grammar>, Failure> {
-    let wrong = |message: String| Failure::field("response_format", message);
+/// The rule of `response_format`, with its parameter.
+fn response_rule(
+    rules: &mut Rules<'_>,
+    format: Option<&Json>,
+) -> Result<Option<(&'static str, String)>, Failure> {
+    let param = "response_format";
+    let wrong = |message: &str| Failure::field(param, message);
     let Some(format) = format.filter(|format| !format.is_null()) else { return Ok(None) };
-    match format.get("type").and_then(Json::as_str) {
-        Some("text") => Ok(None),
-        Some("json_object") => Ok(Some(Grammar::json_object())),
+    let any = json!({"type": "object"});
+    let schema = match format.get("type").and_then(Json::as_str) {
+        Some("text") => return Ok(None),
+        Some("json_object") => &any,
         Some("json_schema") => {
-            let schema = format.pointer("/json_schema/schema");
-            let schema = schema.ok_or_else(|| wrong("there is no json_schema.schema".to_string()))?;
-            let grammar = Grammar::json_schema(&schema.to_string());
-            grammar.map(Some).map_err(|error| wrong(error.kind().to_string()))
+            format.pointer("/json_schema/schema").ok_or_else(|| wrong("there is no json_schema.schema"))?
         }
-        _ => Err(wrong("give the type \"text\", \"json_object\" or \"json_schema\"".to_string())),
-    }
+        _ => return Err(wrong("give the type \"text\", \"json_object\" or \"json_schema\"")),
+    };
+    Ok(Some((param, rules.json(param, schema)?)))
 }
 
 /// One of the texts of an answer.
 struct Text {
-    filter: Option<CallFilter>,
+    filter: AnswerFilter,
+    reasoning: String,
     content: String,
     calls: Vec<Call>,
     log_probabilities: Vec<Json>,
@@ -159,14 +154,14 @@ struct Text {
 
 /// The addition of a piece to a text.
 struct Added {
-    content: String,
-    calls: Vec<Call>,
+    parts: Parts,
     log_probability: Option<Json>,
     finish: Option<&'static str>,
 }
 
 struct ChatFormat {
     identity: Identity,
+    written: AnswerFormat,
     log_probabilities: bool,
     texts: Vec<Text>,
 }
@@ -174,21 +169,19 @@ struct ChatFormat {
 impl ChatFormat {
     fn added(&mut self, piece: Piece, language: &Language) -> Added {
         let reported = piece.token.filter(|_| self.log_probabilities);
+        let filter = &mut self.texts[piece.index].filter;
         let mut added = Added {
-            content: piece.text,
-            calls: Vec::new(),
+            parts: filter.push(&piece.text),
             log_probability: reported.map(|token| log_probability(&token, language)),
             finish: piece.finish,
         };
-        if let Some(filter) = &mut self.texts[piece.index].filter {
-            added.content = filter.push(&added.content);
-            if added.finish.is_some() {
-                let (rest, calls) = filter.finish();
-                added.content.push_str(&rest);
-                added.calls = calls;
-            }
+        if added.finish.is_some() {
+            let rest = filter.finish();
+            added.parts.reasoning.push_str(&rest.reasoning);
+            added.parts.content.push_str(&rest.content);
+            added.parts.calls = rest.calls;
         }
-        if !added.calls.is_empty() && added.finish == Some("stop") {
+        if !added.parts.calls.is_empty() && added.finish == Some("stop") {
             added.finish = Some("tool_calls");
         }
         added
@@ -203,7 +196,7 @@ impl ChatFormat {
     }
 
     fn call(&self, text: usize, number: usize, call: &Call) -> Json {
-        let id = format!("call_{}_{text}_{number}", self.identity.number());
+        let id = self.written.call_id(&self.identity, text, number);
         let function = json!({"name": call.name, "arguments": call.arguments});
         json!({"id": id, "type": "function", "function": function})
     }
@@ -217,8 +210,12 @@ impl Format for ChatFormat {
 
     fn chunks(&mut self, piece: Piece, language: &Language) -> Vec<Json> {
         let index = piece.index;
-        let Added { content, calls, log_probability, finish } = self.added(piece, language);
+        let Added { parts, log_probability, finish } = self.added(piece, language);
+        let Parts { reasoning, content, calls } = parts;
         let mut chunks = Vec::new();
+        if !reasoning.is_empty() {
+            chunks.push(self.chunk(index, json!({"reasoning_content": reasoning}), None, None));
+        }
         if !content.is_empty() || log_probability.is_some() {
             chunks.push(self.chunk(index, json!({"content": content}), log_probability, None));
         }
@@ -243,8 +240,9 @@ impl Format for ChatFormat {
         let index = piece.index;
         let added = self.added(piece, language);
         let text = &mut self.texts[index];
-        text.content.push_str(&added.content);
-        text.calls.extend(added.calls);
+        text.reasoning.push_str(&added.parts.reasoning);
+        text.content.push_str(&added.parts.content);
+        text.calls.extend(added.parts.calls);
         text.log_probabilities.extend(added.log_probability);
         text.finish = added.finish;
     }
@@ -252,6 +250,9 @@ impl Format for ChatFormat {
     fn whole(self, usage: Json) -> Json {
         let choices = self.texts.iter().enumerate().map(|(index, text)| {
             let mut message = json!({"role": "assistant", "content": text.content, "refusal": null});
+            if !text.reasoning.is_empty() {
+                message["reasoning_content"] = json!(text.reasoning);
+            }
             if !text.calls.is_empty() {
                 let calls = text.calls.iter().enumerate();
                 message["tool_calls"] = calls.map(|(number, call)| self.call(index, number, call)).collect();

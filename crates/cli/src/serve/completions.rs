@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
+use taper::models::text::TextOptions;
 
 use super::{
     Identity, Server,
@@ -47,7 +48,7 @@ pub(super) async fn answer(
     if request.logprobs.is_some_and(|count| count > MAX_TOP_TOKENS) {
         return Err(Failure::field("logprobs", format!("give at most {MAX_TOP_TOKENS}")));
     }
-    let stop_words = request.common.stop_words()?;
+    let options = TextOptions { stop_words: request.common.stop_words()?, ..Default::default() };
     let (jobs, prompt_tokens) = tokio::task::block_in_place(|| {
         let prompts = prompts(language, &mut request)?;
         let mut jobs = Vec::new();
@@ -68,7 +69,7 @@ pub(super) async fn answer(
         log_probabilities: request.logprobs.is_some(),
         texts: jobs.iter().map(|_| Text::default()).collect(),
     };
-    let accepted = Accepted::submit(server, place, jobs, stop_words, prompt_tokens).await?;
+    let accepted = Accepted::submit(server, place, jobs, options, prompt_tokens, Vec::new()).await?;
     answer::respond(accepted, format, &request.common).await
 }
 

@@ -14,6 +14,7 @@ mod embeddings;
 mod failure;
 mod fine_tuning;
 mod form;
+mod messages;
 mod metrics;
 mod pool;
 mod request;

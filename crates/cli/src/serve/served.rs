@@ -20,8 +20,8 @@ use taper::{
     weights::{self, load_peft},
 };
 
-use super::{failure::Failure, worker::Worker};
-use crate::{error::Outcome, model, speech::Speech};
+use super::{failure::Failure, tools::AnswerFormat, worker::Worker};
+use crate::{error::Outcome, model, pictures::PictureReader, speech::Speech};
 
 /// The requests that a model answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,8 @@ enum Model {
 pub(super) struct Language {
     pub(super) tokenizer: Tokenizer,
     pub(super) worker: Worker,
+    /// How it reads pictures, if it does.
+    pub(super) pictures: Option<PictureReader>,
     /// Made for the first request that asks for a grammar.
     guide: OnceLock<Result<Guide, String>>,
     /// The bytes of the tokens. Made for the first request that asks for log-probabilities.
@@ -170,15 +172,18 @@ impl Served {
         let Listed { name, path, .. } = listed;
         let model = match listed.kind {
             Kind::Language => {
-                let model::Loaded { model, tokenizer } = model::load(path, device)?;
+                let model::Loaded { model, tokenizer, pictures } = model::load(path, device)?;
                 if let Some(folder) = &listed.adapter {
                     load_peft(&*model, folder, None, &Generator::seed(0, device))?;
                     model.eval();
                 }
+                let written = AnswerFormat::of(&tokenizer, true);
+                eprintln!("[{name} writes calls as {}]", written.name());
                 let worker = Worker::start(name, model, config.clone())?;
                 Model::Language(Language {
                     tokenizer,
                     worker,
+                    pictures,
                     guide: OnceLock::new(),
                     bytes: OnceLock::new(),
                 })

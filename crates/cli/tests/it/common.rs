@@ -6,11 +6,15 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use taper::{
-    data::audio::{WavFormat, write_wav},
+    data::{
+        GridOptions,
+        audio::{WavFormat, write_wav},
+        save_image,
+    },
     models::{
-        Bert, BertClassifier, BertConfig, Llama,
+        Bert, BertClassifier, BertConfig, Llama, SmolVlm, SmolVlmConfig,
         audio::{Whisper, WhisperConfig},
         read_config,
     },
@@ -95,6 +99,69 @@ pub(crate) fn llama(seed: u64, intermediate_size: usize) -> TempDir {
     let model = Llama::new(&read_config(folder.path()).unwrap(), &rng).unwrap();
     save_safetensors(path("model.safetensors"), &model.state_dict()).unwrap();
     folder
+}
+
+/// Writes the tokenizer of bytes to a folder, with further special tokens and this chat template. Returns the
+/// number of tokens.
+fn write_byte_tokenizer(folder: &TempDir, special: &[&str], template: &str) -> usize {
+    let tiny = repository("examples/language/tiny").join("tokenizer.json");
+    let mut document: Value = read_config(tiny).unwrap();
+    for (id, token) in (259..).zip(special) {
+        let token = json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true});
+        document["added_tokens"].as_array_mut().unwrap().push(token);
+    }
+    let config = json!({"eos_token": "<|end|>", "chat_template": template});
+    fs::write(at(folder, "tokenizer.json"), document.to_string()).unwrap();
+    fs::write(at(folder, "tokenizer_config.json"), config.to_string()).unwrap();
+    259 + special.len()
+}
+
+/// A folder with a small Llama of random weights, whose tokens are bytes and these special ones.
+pub(crate) fn llama_with(special: &[&str], template: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let vocabulary = write_byte_tokenizer(&folder, special, template);
+    let mut config: Value = read_config(repository("examples/language/tiny").join("config.json")).unwrap();
+    config["vocab_size"] = vocabulary.into();
+    fs::write(at(&folder, "config.json"), config.to_string()).unwrap();
+    let rng = Generator::seed(7, &taper::cpu());
+    let model = Llama::new(&read_config(folder.path()).unwrap(), &rng).unwrap();
+    save_safetensors(at(&folder, "model.safetensors"), &model.state_dict()).unwrap();
+    folder
+}
+
+/// A folder with a small SmolVLM of random weights, which reads tiles of 32 pixels as four vectors.
+pub(crate) fn tiny_smolvlm() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = (1..=2).flat_map(|row| (1..=2).map(move |column| format!("<row_{row}_col_{column}>")));
+    let cells: Vec<String> = cells.collect();
+    let mut special = vec!["<image>", "<fake_token_around_image>", "<global-img>"];
+    special.extend(cells.iter().map(String::as_str));
+    let template = "{% for m in messages %}{{ m['role'] | capitalize }}:{% for part in m['content'] %}\
+        {% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}<|end|>\
+        {% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}";
+    let vocabulary = write_byte_tokenizer(&folder, &special, template);
+    let text: Value = read_config(repository("examples/language/tiny").join("config.json")).unwrap();
+    let config = json!({
+        "model_type": "smolvlm", "image_token_id": 259, "scale_factor": 2, "tie_word_embeddings": false,
+        "vision_config": {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "image_size": 32, "patch_size": 8},
+        "text_config": {"model_type": "llama", "vocab_size": vocabulary, "hidden_size": text["hidden_size"],
+            "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
+    });
+    fs::write(at(&folder, "config.json"), config.to_string()).unwrap();
+    let processor = json!({"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}});
+    fs::write(at(&folder, "preprocessor_config.json"), processor.to_string()).unwrap();
+    let config = SmolVlmConfig::from_folder(folder.path()).unwrap();
+    let model = SmolVlm::new(&config, &Generator::seed(8, &taper::cpu())).unwrap();
+    save_safetensors(at(&folder, "model.safetensors"), &model.state_dict()).unwrap();
+    folder
+}
+
+/// Writes a picture of noise.
+pub(crate) fn write_picture(path: impl AsRef<Path>, seed: u64) {
+    let noise = Tensor::rand([3, 10, 10], &Generator::seed(seed, &taper::cpu())).unwrap();
+    save_image(&noise, path, &GridOptions::default()).unwrap();
 }
 
 /// A `tokenizer.json` whose token k is the word wk; the first eight are special.

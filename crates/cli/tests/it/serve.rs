@@ -1,7 +1,9 @@
 //! `taper serve` on small random models, over plain TCP.
 
 mod fine_tuning;
+mod formats;
 mod memory;
+mod pictures;
 mod rerank;
 mod speech;
 

@@ -2,8 +2,8 @@
 //! becomes a tensor.
 
 use std::{
-    fs,
-    io::BufReader,
+    fmt, fs,
+    io::{BufRead, BufReader, Cursor, Seek},
     path::{Path, PathBuf},
 };
 
@@ -149,6 +149,36 @@ impl Dataset for ImageFolder {
     }
 }
 
+/// The fault of a file that cannot be read.
+fn no_picture(error: &dyn fmt::Display) -> String {
+    format!("is no picture that can be read: {error}")
+}
+
+/// Reads a PNG or JPEG file whose pixels take at most this many bytes. The fault is one of the file.
+fn read_picture(file: impl BufRead + Seek, most: u64) -> std::result::Result<Image, String> {
+    let mut reader = ImageReader::new(file).with_guessed_format().map_err(|e| no_picture(&e))?;
+    let mut limits = Limits::default();
+    // With room for the decoder's own buffers.
+    limits.max_alloc = Some(most.saturating_add(1 << 20));
+    reader.limits(limits);
+    let decoder = reader.into_decoder().map_err(|e| no_picture(&e))?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 {
+        return Err(no_picture(&"it has no pixels"));
+    }
+    // The pixels as they are stored, and those of RGB, unless they are the same.
+    let is_rgb = decoder.color_type() == ColorType::Rgb8;
+    let rgb = if is_rgb { 0 } else { 3 * u64::from(width) * u64::from(height) };
+    let needed = decoder.total_bytes().saturating_add(rgb);
+    if needed > most {
+        return Err(format!(
+            "is a picture of {width} x {height} pixels, which take {needed} bytes of memory; {most} are allowed for a file of its size: \
+             if it is trusted, open it with Image::open_within and a greater ReadBudget"
+        ));
+    }
+    Ok(Image(DynamicImage::from_decoder(decoder).map_err(|e| no_picture(&e))?.into_rgb8()))
+}
+
 /// A picture of RGB bytes, on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image(pub(crate) RgbImage);
@@ -173,34 +203,29 @@ impl Image {
     pub fn open_within(path: impl AsRef<Path>, budget: ReadBudget) -> Result<Image> {
         let _line = caller_line();
         let path = path.as_ref();
-        let failed = |error: &dyn std::fmt::Display| {
-            file_error(path, format!("is no picture that can be read: {error}"))
-        };
         let file = open_regular(path)?;
-        let most = budget.bytes(file.metadata().map_err(|e| failed(&e))?.len());
-        let mut reader =
-            ImageReader::new(BufReader::new(file)).with_guessed_format().map_err(|e| failed(&e))?;
-        let mut limits = Limits::default();
-        // With room for the decoder's own buffers.
-        limits.max_alloc = Some(most.saturating_add(1 << 20));
-        reader.limits(limits);
-        let decoder = reader.into_decoder().map_err(|e| failed(&e))?;
-        let (width, height) = decoder.dimensions();
-        if width == 0 || height == 0 {
-            return Err(failed(&"it has no pixels"));
-        }
-        // The pixels as they are stored, and those of RGB, unless they are the same.
-        let is_rgb = decoder.color_type() == ColorType::Rgb8;
-        let rgb = if is_rgb { 0 } else { 3 * u64::from(width) * u64::from(height) };
-        let needed = decoder.total_bytes().saturating_add(rgb);
-        if needed > most {
-            let message = format!(
-                "is a picture of {width} x {height} pixels, which take {needed} bytes of memory; {most} are allowed for a file of its size: \
-                 if it is trusted, open it with Image::open_within and a greater ReadBudget"
-            );
-            return Err(file_error(path, message));
-        }
-        Ok(Image(DynamicImage::from_decoder(decoder).map_err(|e| failed(&e))?.into_rgb8()))
+        let length = file.metadata().map(|data| data.len());
+        let read = length.map_err(|error| no_picture(&error)).and_then(|length| {
+            let most = budget.bytes(length);
+            read_picture(BufReader::new(file), most)
+        });
+        read.map_err(|fault| file_error(path, fault))
+    }
+
+    /// The picture in the bytes of a PNG or JPEG file, as [`Image::open_within`] reads it.
+    ///
+    /// ```
+    /// use data::{Image, ReadBudget};
+    /// assert!(Image::decode(b"no picture", ReadBudget::default()).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// Bytes that are no such picture, or whose pixels take more memory.
+    #[track_caller]
+    pub fn decode(bytes: &[u8], budget: ReadBudget) -> Result<Image> {
+        let _line = caller_line();
+        let read = read_picture(Cursor::new(bytes), budget.bytes(bytes.len() as u64));
+        read.map_err(|fault| Error::invalid("Image", format!("the file {fault}")))
     }
 
     /// A picture from the bytes of its pixels, `[H, W, 3]`.

@@ -272,7 +272,7 @@ pub(crate) fn check_tokens<M: LanguageModel + ?Sized>(
         return Err(Error::invalid(op, message));
     }
     let vocabulary = model.vocab_size();
-    match tokens.iter().position(|&token| token as usize >= vocabulary) {
+    match tokens.iter().position(|&token| !model.knows_token(token)) {
         Some(at) => {
             let message = format!(
                 "token {} at position {at} is not one of the model's {vocabulary}: does the tokenizer belong to \

@@ -118,7 +118,7 @@ impl Llama {
 
     /// A model whose decoder has the name `at`.
     #[track_caller]
-    fn build(config: &LlamaConfig, source: &WeightSource, at: &str) -> Result<Llama> {
+    pub(crate) fn build(config: &LlamaConfig, source: &WeightSource, at: &str) -> Result<Llama> {
         config.check()?;
         let style = config.style()?;
         let model = source.at(at);
@@ -229,17 +229,56 @@ impl Llama {
         &self.config
     }
 
-    /// As [`LanguageModel::hidden`], for keys whose frequencies do not change by this step.
+    /// Visits the decoder under this name, and the output layer.
+    pub(crate) fn visit_as(&self, decoder: &str, visitor: &mut nn::Visitor) {
+        visitor.field(decoder, &self.model);
+        visitor.field("lm_head", &self.lm_head);
+    }
+
+    pub(crate) fn visit_mut_as(&mut self, decoder: &str, visitor: &mut nn::VisitorMut) {
+        visitor.field(decoder, &mut self.model);
+        visitor.field("lm_head", &mut self.lm_head);
+    }
+
+    /// The vectors `[N, L, features]` of tokens `[N, L]`.
     #[track_caller]
-    fn step(&self, ids: &Tensor, mut cache: Option<&mut KvCache>) -> Result<Tensor> {
+    pub(crate) fn embedded(&self, ids: &Tensor) -> Result<Tensor> {
+        let x = self.model.embed_tokens.forward(ids)?;
+        Ok(match self.embedding_scale {
+            Some(scale) => x.mul_scalar(scale),
+            None => x,
+        })
+    }
+
+    /// As [`LanguageModel::hidden`], with vectors of tokens by a function, such as [`Llama::embedded`].
+    #[track_caller]
+    pub(crate) fn hidden_of(
+        &self,
+        ids: &Tensor,
+        cache: Option<&mut KvCache>,
+        embed: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        match cache {
+            Some(cache) => {
+                cache.step_by_length(ids, &self.ropes, |ids, cache| self.step(ids, embed, Some(cache)))
+            }
+            None => self.step(ids, embed, None),
+        }
+    }
+
+    /// As [`Llama::hidden_of`], for keys whose frequencies do not change by this step.
+    #[track_caller]
+    fn step(
+        &self,
+        ids: &Tensor,
+        embed: &dyn Fn(&Tensor) -> Result<Tensor>,
+        mut cache: Option<&mut KvCache>,
+    ) -> Result<Tensor> {
         let &[batch, length] = ids.dims() else {
             return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
         };
         let device = ids.device();
-        let mut x = self.model.embed_tokens.forward(ids)?;
-        if let Some(scale) = self.embedding_scale {
-            x = x.mul_scalar(scale);
-        }
+        let mut x = embed(ids)?;
         let mask = padding_mask(cache.as_deref_mut(), [batch, length], x.dtype(), &device)?;
         let [full, sliding] = &self.ropes;
         let full = KvCache::rope_tables(cache.as_deref_mut(), full, length, x.dtype(), &device)?;
@@ -291,10 +330,7 @@ impl LanguageModel for Llama {
 
     #[track_caller]
     fn hidden(&self, ids: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor> {
-        match cache {
-            Some(cache) => cache.step_by_length(ids, &self.ropes, |ids, cache| self.step(ids, Some(cache))),
-            None => self.step(ids, None),
-        }
+        self.hidden_of(ids, cache, &|ids| self.embedded(ids))
     }
 
     #[track_caller]

@@ -63,6 +63,7 @@ pub(super) const DEFAULT_TEMPLATE: &str = "default";
 /// ```
 #[derive(Debug)]
 pub struct ChatTemplate {
+    source: String,
     template: Template,
     limits: Option<Limits>,
 }
@@ -75,9 +76,14 @@ impl ChatTemplate {
     #[track_caller]
     pub fn new(source: &str) -> Result<ChatTemplate> {
         match Template::new(source) {
-            Ok(template) => Ok(ChatTemplate { template, limits: None }),
+            Ok(template) => Ok(ChatTemplate { source: source.to_string(), template, limits: None }),
             Err(fault) => Err(Error::invalid(OP, format!("this is no template: {fault}"))),
         }
+    }
+
+    /// The source. Its marks show how the model writes: its reasoning, its calls.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Replaces what a rendering may do at most.

@@ -2,7 +2,7 @@
 
 use tensor_core::Result;
 
-use super::Tokenizer;
+use super::{TextSearch, Tokenizer};
 use crate::{
     KvCache, LanguageModel,
     generate::{Generation, GenerationConfig, Token, generate_from},
@@ -19,6 +19,8 @@ pub struct TextDecoder<'a> {
     context: usize,
     /// The text of the context.
     known: String,
+    /// Special tokens that have a text all the same.
+    shown: Vec<u32>,
 }
 
 /// The mark of bytes that are no whole character.
@@ -30,7 +32,15 @@ const MAX_CHARACTER_TOKENS: usize = 4;
 impl<'a> TextDecoder<'a> {
     /// A decoder at the start of a text. Special tokens have no text.
     pub fn new(tokenizer: &'a Tokenizer) -> TextDecoder<'a> {
-        TextDecoder { tokenizer, ids: Vec::new(), context: 0, known: String::new() }
+        TextDecoder { tokenizer, ids: Vec::new(), context: 0, known: String::new(), shown: Vec::new() }
+    }
+
+    /// The same, for which these special tokens are text. Names that are no special tokens of this tokenizer
+    /// are ignored.
+    pub fn showing(mut self, tokens: &[impl AsRef<str>]) -> TextDecoder<'a> {
+        let ids = tokens.iter().filter_map(|token| self.tokenizer.token_to_id(token.as_ref()));
+        self.shown = ids.filter(|id| self.tokenizer.is_special(*id)).collect();
+        self
     }
 
     /// The text that a further token adds; empty while a character is incomplete.
@@ -40,6 +50,11 @@ impl<'a> TextDecoder<'a> {
     #[track_caller]
     pub fn push(&mut self, id: u32) -> Result<String> {
         // A special token has no text, and none of the tokens around it is the first of a text.
+        if self.shown.contains(&id) {
+            let mut text = self.end_character()?;
+            text.push_str(&self.tokenizer.id_to_token(id).unwrap_or_default());
+            return Ok(text);
+        }
         if self.tokenizer.is_special(id) {
             return Ok(String::new());
         }
@@ -48,7 +63,22 @@ impl<'a> TextDecoder<'a> {
         if text.ends_with(INCOMPLETE) && self.ids.len() - self.context <= MAX_CHARACTER_TOKENS {
             return Ok(String::new());
         }
-        let added = self.added(&text)?;
+        self.advance(&text)
+    }
+
+    /// The text of an incomplete character, which ends here.
+    fn end_character(&mut self) -> Result<String> {
+        if self.ids.len() == self.context {
+            return Ok(String::new());
+        }
+        let text = self.tokenizer.decode(&self.ids, true)?;
+        self.advance(&text)
+    }
+
+    /// The text of the new tokens, which become the context of the next ones.
+    #[track_caller]
+    fn advance(&mut self, text: &str) -> Result<String> {
+        let added = self.added(text)?;
         self.ids.drain(..self.context);
         self.context = self.ids.len();
         self.known = self.tokenizer.decode(&self.ids, true)?;
@@ -83,6 +113,8 @@ impl<'a> TextDecoder<'a> {
 pub struct TextOptions {
     /// Words at which the text ends; they are not part of it.
     pub stop_words: Vec<String>,
+    /// Special tokens that are text all the same, such as the marks of a call.
+    pub shown_tokens: Vec<String>,
 }
 
 /// Turns tokens into pieces of a text that ends before a stop word. Text that may be the beginning of one is
@@ -92,7 +124,8 @@ pub struct TextOptions {
 /// use models::text::{TextOptions, TextPieces, Tokenizer};
 /// # fn main() -> tensor_core::Result<()> {
 /// let tokenizer = Tokenizer::from_folder("SmolLM2-135M-Instruct")?;
-/// let mut pieces = TextPieces::new(&tokenizer, &TextOptions { stop_words: vec!["\n".into()] });
+/// let options = TextOptions { stop_words: vec!["\n".into()], ..Default::default() };
+/// let mut pieces = TextPieces::new(&tokenizer, &options);
 /// for id in tokenizer.encode("One line\nand another", false)?.ids {
 ///     print!("{}", pieces.push(id)?);
 ///     if pieces.is_finished() {
@@ -106,8 +139,7 @@ pub struct TextOptions {
 pub struct TextPieces<'a> {
     decoder: TextDecoder<'a>,
     stop_words: Vec<String>,
-    /// Text that may be the beginning of a stop word.
-    held: String,
+    search: TextSearch,
     finished: bool,
 }
 
@@ -115,9 +147,9 @@ impl<'a> TextPieces<'a> {
     /// The pieces of a text from its start.
     pub fn new(tokenizer: &'a Tokenizer, options: &TextOptions) -> TextPieces<'a> {
         TextPieces {
-            decoder: TextDecoder::new(tokenizer),
+            decoder: TextDecoder::new(tokenizer).showing(&options.shown_tokens),
             stop_words: options.stop_words.iter().filter(|word| !word.is_empty()).cloned().collect(),
-            held: String::new(),
+            search: TextSearch::default(),
             finished: false,
         }
     }
@@ -128,9 +160,10 @@ impl<'a> TextPieces<'a> {
     /// As [`Tokenizer::decode`].
     #[track_caller]
     pub fn push(&mut self, id: u32) -> Result<String> {
-        let text = self.decoder.push(id)?;
-        self.held.push_str(&text);
-        Ok(self.release())
+        self.search.push(&self.decoder.push(id)?);
+        let (text, found) = self.search.before(&self.stop_words);
+        self.finished = found.is_some();
+        Ok(text)
     }
 
     /// The rest of the text, after its last token.
@@ -142,31 +175,13 @@ impl<'a> TextPieces<'a> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(String::new());
         }
-        let rest = self.decoder.finish()?;
-        self.held.push_str(&rest);
-        let mut text = self.release();
-        text.push_str(&std::mem::take(&mut self.held));
-        Ok(text)
+        self.search.push(&self.decoder.finish()?);
+        Ok(self.search.before_end(&self.stop_words).0)
     }
 
     /// Whether the text is complete: a stop word came, or [`TextPieces::finish`] was called.
     pub fn is_finished(&self) -> bool {
         self.finished
-    }
-
-    /// The part of the held text that can no longer belong to a stop word; ends the text at one.
-    fn release(&mut self) -> String {
-        let found = self.stop_words.iter().filter_map(|word| self.held.find(word.as_str())).min();
-        if let Some(at) = found {
-            self.finished = true;
-            let text = self.held[..at].to_string();
-            self.held.clear();
-            return text;
-        }
-        let begins = |at: &usize| self.stop_words.iter().any(|word| word.starts_with(&self.held[*at..]));
-        let cut = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
-        let rest = self.held.split_off(cut);
-        std::mem::replace(&mut self.held, rest)
     }
 }
 

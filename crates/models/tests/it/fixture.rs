@@ -42,6 +42,11 @@ impl Fixture {
         self.folder.path()
     }
 
+    /// The texts of the fixture's metadata.
+    pub(crate) fn texts(&self) -> &std::collections::BTreeMap<String, String> {
+        self.file.texts()
+    }
+
     /// The weights under the reference's names.
     pub(crate) fn weights(&self, device: &Device) -> StateDict {
         formula::weights(&self.file, device)

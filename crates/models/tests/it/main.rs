@@ -20,6 +20,7 @@ mod real;
 mod serving;
 mod text;
 mod vision;
+mod vision_language;
 mod weight_source;
 
 use tensor_core::Device;

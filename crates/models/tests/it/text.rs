@@ -151,7 +151,10 @@ fn a_text_ends_before_its_stop_word() {
     let whole = tokenizer.decode(&ids, true).unwrap();
     assert_eq!(whole.len(), 10);
     let text = |stop: &[&str]| -> String {
-        let options = TextOptions { stop_words: stop.iter().map(|word| word.to_string()).collect() };
+        let options = TextOptions {
+            stop_words: stop.iter().map(|word| word.to_string()).collect(),
+            ..Default::default()
+        };
         let cache = models::LanguageModel::new_cache(&model);
         let begin = |cache| generate_text(&model, &tokenizer, cache, &prompt, &config, &options).unwrap();
         let all: String = begin(cache).map(Result::unwrap).collect();

@@ -69,7 +69,7 @@ impl PyLanguageModel {
     ) -> PyResult<String> {
         let mut config = configured(settings)?;
         config.stop_tokens = self.tokenizer.end_tokens().to_vec();
-        let options = TextOptions { stop_words: stop };
+        let options = TextOptions { stop_words: stop, ..Default::default() };
         run(py, || {
             let model = &*self.model;
             no_grad(|| {

@@ -107,7 +107,7 @@ fn train(tuning: &FineTuning, pool: &Pool, job: &JobRecord) -> Outcome<Ended> {
     }
     // A model of its own: requests read the frozen one at the same time. Weights of files are mapped, so
     // that both have the same memory on the CPU.
-    let model::Loaded { model, tokenizer } = model::load(&base.path, pool.device())?;
+    let model::Loaded { model, tokenizer, .. } = model::load(&base.path, pool.device())?;
     let data = match ChatExamples::from_json_lines(&read_text(&path)?, &tokenizer) {
         Ok(data) => data,
         Err(error) => return Ok(Ended::BadFile(error.kind().to_string())),

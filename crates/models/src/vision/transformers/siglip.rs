@@ -78,6 +78,8 @@ pub struct SiglipVisionConfig {
     pub hidden_act: Activation,
     /// The eps of norms.
     pub layer_norm_eps: f64,
+    /// Whether there is a head that pools the tokens of a picture.
+    pub vision_use_head: bool,
 }
 
 impl Default for SiglipVisionConfig {
@@ -92,6 +94,7 @@ impl Default for SiglipVisionConfig {
             patch_size: 16,
             hidden_act: Activation::GeluTanh,
             layer_norm_eps: 1e-6,
+            vision_use_head: true,
         }
     }
 }
@@ -187,7 +190,7 @@ pub struct SiglipVisionModel {
     embeddings: VisionEmbeddings,
     encoder: Encoder,
     post_layernorm: LayerNorm,
-    head: PoolingHead,
+    head: Option<PoolingHead>,
     channels: usize,
     image_size: usize,
 }
@@ -222,6 +225,14 @@ impl SiglipVisionModel {
         };
         let batch_first = MultiheadAttentionConfig { batch_first: true, ..Default::default() };
         let heads = config.num_attention_heads;
+        let head = || -> Result<PoolingHead> {
+            Ok(PoolingHead {
+                probe: Parameter::new(init::xavier_uniform([1, 1, hidden_size], 1.0, rng)?)?,
+                attention: MultiheadAttention::with_config(hidden_size, heads, batch_first, rng)?,
+                layernorm: layer_norm(hidden_size, layer_norm_eps, rng)?,
+                mlp: Mlp::new(encoder, rng)?,
+            })
+        };
         Ok(SiglipVisionModel {
             embeddings: VisionEmbeddings {
                 patch_embedding: patches(num_channels, hidden_size, patch_size, true, rng)?,
@@ -229,12 +240,7 @@ impl SiglipVisionModel {
             },
             encoder: Encoder::new(encoder, rng)?,
             post_layernorm: layer_norm(hidden_size, layer_norm_eps, rng)?,
-            head: PoolingHead {
-                probe: Parameter::new(init::xavier_uniform([1, 1, hidden_size], 1.0, rng)?)?,
-                attention: MultiheadAttention::with_config(hidden_size, heads, batch_first, rng)?,
-                layernorm: layer_norm(hidden_size, layer_norm_eps, rng)?,
-                mlp: Mlp::new(encoder, rng)?,
-            },
+            head: config.vision_use_head.then(head).transpose()?,
             channels: num_channels,
             image_size,
         })
@@ -254,9 +260,12 @@ impl SiglipVisionModel {
     /// The embedding `[N, width]` of each picture.
     ///
     /// # Errors
-    /// As [`SiglipVisionModel::tokens`].
+    /// As [`SiglipVisionModel::tokens`], and a model without a head.
     pub fn pooled(&self, x: &Tensor) -> Result<Tensor> {
-        self.head.forward(&self.tokens(x)?)
+        match &self.head {
+            Some(head) => head.forward(&self.tokens(x)?),
+            None => Err(Error::invalid("SiglipVisionModel", "this model has no head that pools tokens")),
+        }
     }
 }
 
