@@ -1,5 +1,5 @@
-//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc, and a project for
-//! microcontrollers in QEMU.
+//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium,
+//! and a project for microcontrollers in QEMU.
 
 use std::path::PathBuf;
 
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Leave the processors in QEMU out, where their standard library cannot be installed
     #[arg(long)]
     host_only: bool,
+    /// Leave the pages out, where there is no Chromium: their kernels are validated only
+    #[arg(long)]
+    no_browser: bool,
 }
 
 /// The processors that QEMU plays.
@@ -32,9 +35,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => {
             let mut tests = cargo();
             tests.args(["test", "-p", "taper-ship", "--test", "it"]);
+            if args.no_browser {
+                println!("skipped: programs on pages");
+            } else {
+                tests.env("TAPER_TEST", "require=chromium");
+            }
             succeed(
                 &mut tests,
-                "a program differs from the interpreter of its plan, or gcc, clang or rustc is missing",
+                "a program differs from the interpreter of its plan, or gcc, clang, rustc or Chromium is missing",
             )?;
             let mut example = cargo();
             example.args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--"]);

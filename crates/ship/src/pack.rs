@@ -1,5 +1,7 @@
 //! Offsets in the arena: buffers that are alive at the same time are apart.
 
+use tensor_core::DType;
+
 use crate::description::{BufferId, Description, Role};
 
 /// The arena of a program.
@@ -31,9 +33,9 @@ impl Life {
 /// The attempts with orders drawn at random, if no plain order reaches the peak.
 const DRAWS: usize = 300;
 
-/// Places the buffers of the arena.
-pub(crate) fn pack(plan: &Description) -> Arena {
-    let lives = lives(plan);
+/// Places the buffers of the arena, for elements of these sizes in bytes.
+pub(crate) fn pack(plan: &Description, size_of: fn(DType) -> usize) -> Arena {
+    let lives = lives(plan, size_of);
     let at = |step: usize| lives.iter().filter(move |life| life.first <= step && step <= life.last);
     let peak = (0..plan.steps.len()).map(|step| at(step).map(|life| life.bytes).sum()).max().unwrap_or(0);
     let length = |life: &Life| life.last - life.first + 1;
@@ -76,7 +78,7 @@ pub(crate) fn pack(plan: &Description) -> Arena {
 }
 
 /// The buffers of the arena that a step touches.
-fn lives(plan: &Description) -> Vec<Life> {
+fn lives(plan: &Description, size_of: fn(DType) -> usize) -> Vec<Life> {
     let mut lives: Vec<Option<Life>> = vec![None; plan.buffers.len()];
     for (k, step) in plan.steps.iter().enumerate() {
         for window in step.inputs.iter().chain(&step.outputs) {
@@ -84,8 +86,9 @@ fn lives(plan: &Description) -> Vec<Life> {
             if buffer.role != Role::Arena || buffer.numel == 0 {
                 continue;
             }
-            let align = buffer.dtype.size().max(4);
-            let bytes = buffer.bytes().next_multiple_of(align);
+            let size = size_of(buffer.dtype);
+            let align = size.max(4);
+            let bytes = (buffer.numel * size).next_multiple_of(align);
             lives[id].get_or_insert(Life { buffer: id, bytes, align, first: k, last: k }).last = k;
         }
     }
