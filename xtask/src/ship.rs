@@ -35,14 +35,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => {
             let mut tests = cargo();
             tests.args(["test", "-p", "taper-ship", "--test", "it"]);
-            if args.no_browser {
-                println!("skipped: programs on pages");
-            } else {
-                tests.env("TAPER_TEST", "require=chromium");
+            let all = [("chromium", args.no_browser), ("qemu", args.host_only)];
+            let (skipped, required): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, skipped)| *skipped);
+            let names = |list: &[(&'static str, bool)]| {
+                list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join("+")
+            };
+            if !skipped.is_empty() {
+                println!("skipped: programs in {}", names(&skipped));
+            }
+            if !required.is_empty() {
+                tests.env("TAPER_TEST", format!("require={}", names(&required)));
             }
             succeed(
                 &mut tests,
-                "a program differs from the interpreter of its plan, or gcc, clang, rustc or Chromium is missing",
+                "a program differs from the interpreter of its plan, or gcc, clang, rustc, Chromium or QEMU is missing",
             )?;
             let mut example = cargo();
             example.args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--"]);

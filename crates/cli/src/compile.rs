@@ -133,11 +133,15 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let given = inputs(&sources, 0, &without_fixed, &cpu)?;
     let names: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
     let tensors: Vec<Tensor> = given.into_iter().map(|(_, tensor)| tensor).collect();
-    let network = taper::compile(|tensors: Vec<Tensor>| {
+    let run = |tensors: Vec<Tensor>| -> taper::Result<Vec<Tensor>> {
         let values = tensors.into_iter().map(Value::from);
         let all = names.iter().cloned().zip(values).chain(fixed.iter().cloned());
         model.run(all)?.tensors()
-    });
+    };
+    // The first run keeps what depends on weights alone.
+    let first = no_grad(|| run(tensors.clone()))?;
+    taper::eval_all(&first.iter().collect::<Vec<_>>())?;
+    let network = taper::compile(run);
     no_grad(|| network.call(tensors))?;
     let target = match options.to {
         Language::Rust => Target::Rust,

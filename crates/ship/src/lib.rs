@@ -11,13 +11,14 @@
 //! | [`Target`] | the language |
 //! | [`Budget`], [`Sizes`] | the memory that it may take, and takes |
 //!
-//! `description` holds the plan as buffers and steps; `read` makes it by `lower`, `fold` and `relayout`, and
-//! `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it.
+//! `description` holds the plan as buffers and steps; `read` makes it by `lower`, `fold`, `integers` and
+//! `relayout`, and `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it.
 
 mod description;
 mod fold;
 #[allow(clippy::eq_op, clippy::excessive_precision, clippy::needless_range_loop)] // the text of programs
 mod functions;
+mod integers;
 mod interpret;
 mod lower;
 mod number;
@@ -27,6 +28,7 @@ mod page_limits;
 mod read;
 mod relayout;
 mod sizes;
+mod whole;
 mod write;
 
 use std::{fs, io, path::Path};

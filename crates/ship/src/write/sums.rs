@@ -172,7 +172,7 @@ impl KernelWriter<'_> {
 
     /// One result of a contraction.
     fn one_sum(&mut self, epilogue: Option<&Program>, outer: &Loops, rows: &Nest, terms: &Nest) {
-        let dtype = self.step.kernel.operands[0].dtype;
+        let dtype = self.step.sum_dtype();
         let of = dtype.arithmetic();
         let sum = self.begin(ReduceOp::Sum, dtype);
         let inner = self.open_all(&terms.sizes);
@@ -221,7 +221,7 @@ impl KernelWriter<'_> {
         (axis, width, start): (usize, usize, Place),
     ) {
         let kernel = &self.step.kernel;
-        let dtype = kernel.operands[0].dtype;
+        let dtype = self.step.sum_dtype();
         let of = dtype.arithmetic();
         let (sums, ty) = (self.name("t"), self.language.register(of));
         let zero = self.literal(Scalar::Int(0), dtype);
