@@ -1,7 +1,8 @@
 //! Products of whole numbers become products of integers. Networks that `nn::qat` converted and quantized files
 //! of ONNX multiply floats (q − z)·s by weights k·t, with small whole numbers q, z and k. The step that makes
 //! the floats stores q − z as 8 or 16 bits, the weights are stored as k, sums are exact in i32, and s·t is
-//! multiplied once, in the epilogue.
+//! multiplied once, in the epilogue. Other steps that read the value multiply by s themselves, which is what its
+//! maker did.
 
 use tensor_core::{
     BinaryOp, DType, Kernel, Layout, Scalar, Shape,
@@ -25,6 +26,10 @@ struct Found {
     /// Steps that copy it, with zeros around it.
     copies: Vec<usize>,
     products: Vec<Product>,
+    /// Other steps, and the operands with which they read it.
+    others: Vec<(usize, usize)>,
+    /// The number that the whole numbers are multiplied by, and the dtype of the product.
+    scale: (f64, DType),
 }
 
 /// A contraction of the value with a weight.
@@ -46,11 +51,11 @@ struct Weight {
     integers: Vec<Scalar>,
 }
 
-/// Makes products of integers where both factors are whole numbers with scales.
+/// Stores values of whole numbers with a scale as integers, and makes products of integers with them.
 pub(crate) fn products(plan: &mut Description) {
-    for k in 0..plan.steps.len() {
-        for value in 0..2 {
-            if let Some(found) = find(plan, k, value) {
+    for maker in 0..plan.steps.len() {
+        for output in 0..plan.steps[maker].outputs.len() {
+            if let Some(found) = find(plan, maker, output) {
                 apply(plan, &found);
             }
         }
@@ -63,44 +68,59 @@ fn smallest(bounds: Bounds) -> Option<DType> {
     dtypes.into_iter().find(|&dtype| Bounds::of_dtype(dtype).is_some_and(|range| bounds.within(range)))
 }
 
-fn find(plan: &Description, k: usize, value: usize) -> Option<Found> {
-    let Body::Contract(_) = plan.steps[k].kernel.body else { return None };
-    // Back to the step that makes the value.
-    let (mut maker, mut output) = made(plan, k, plan.steps[k].inputs[value].buffer)?;
-    while is_plain_copy(&plan.steps[maker]) {
-        (maker, output) = made(plan, maker, plan.steps[maker].inputs[0].buffer)?;
+fn find(plan: &Description, maker: usize, output: usize) -> Option<Found> {
+    let step = &plan.steps[maker];
+    let of = step.kernel.outputs[output].dtype;
+    if !is_all_of_its_buffer(plan, step, output) || !matches!(of, DType::F32 | DType::F64 | DType::I32) {
+        return None;
     }
-    let (integers, scale, bounds) = scaled(plan, &plan.steps[maker], output)?;
+    let (integers, scale, bounds) = scaled(plan, step, output)?;
     let dtype = smallest(bounds)?;
-    let mut found =
-        Found { maker: (maker, output, integers, dtype), copies: Vec::new(), products: Vec::new() };
-    // Forward to all that read it.
+    let mut found = Found {
+        maker: (maker, output, integers, dtype),
+        copies: Vec::new(),
+        products: Vec::new(),
+        others: Vec::new(),
+        scale: (scale, of),
+    };
     let mut values = vec![(maker, plan.steps[maker].outputs[output].buffer)];
     while let Some((from, buffer)) = values.pop() {
         for j in readers(plan, from, buffer) {
             let step = &plan.steps[j];
             if is_plain_copy(step) {
-                let (_, 0) = made(plan, j + 1, step.outputs[0].buffer)? else { return None };
+                if !is_all_of_its_buffer(plan, step, 0) {
+                    return None;
+                }
                 found.copies.push(j);
                 values.push((j, step.outputs[0].buffer));
+            } else if let Some(product) = product(plan, j, buffer, scale, bounds) {
+                found.products.push(product);
             } else {
-                found.products.push(product(plan, j, buffer, scale, bounds)?);
+                let operands = (0..step.inputs.len()).filter(|&n| step.inputs[n].buffer == buffer);
+                for operand in operands {
+                    found.others.push((j, loaded(step, operand)?));
+                }
             }
         }
     }
-    // Already integers.
-    let is_new = plan.buffers[plan.steps[k].inputs[value].buffer].dtype != dtype;
-    is_new.then_some(found)
+    Some(found)
 }
 
-/// The step before `k` that makes all of a buffer of the arena, and its output.
-fn made(plan: &Description, k: usize, buffer: BufferId) -> Option<(usize, usize)> {
-    let writes = |step: &Step| step.outputs.iter().position(|window| window.buffer == buffer);
-    let maker = plan.steps[..k].iter().rposition(|step| writes(step).is_some())?;
-    let output = writes(&plan.steps[maker])?;
-    let Window { start, len, .. } = plan.steps[maker].outputs[output];
+/// Whether an output is all of a buffer of the arena.
+fn is_all_of_its_buffer(plan: &Description, step: &Step, output: usize) -> bool {
+    let Window { buffer, start, len } = step.outputs[output];
     let own = &plan.buffers[buffer];
-    (own.role == Role::Arena && start == 0 && len == own.numel).then_some((maker, output))
+    own.role == Role::Arena && start == 0 && len == own.numel
+}
+
+/// An operand that the program of a step loads at each position.
+fn loaded(step: &Step, operand: usize) -> Option<usize> {
+    let (program, first) = match &step.kernel.body {
+        Body::Reduce { program, .. } => (program, 0),
+        _ => program(step)?,
+    };
+    let input = operand.checked_sub(first).filter(|&input| first == 0 || input > 0)?;
+    (!program.is_indexed(input as u16)).then_some(operand)
 }
 
 /// The steps that read the contents of a buffer that a step made.
@@ -278,6 +298,12 @@ fn apply(plan: &mut Description, found: &Found) {
         step.kernel.outputs[0].dtype = dtype;
         step.scalars.iter_mut().for_each(|fill| *fill = Scalar::Int(0));
     }
+    for &(k, operand) in &found.others {
+        let step = &mut plan.steps[k];
+        step.inputs[operand].buffer = value_of(step.inputs[operand].buffer, k);
+        step.kernel.operands[operand].dtype = dtype;
+        load_scaled(step, operand, dtype, found.scale);
+    }
     for product in &found.products {
         let Product { step: k, value, weight, factors } = product;
         let bytes = Scalar::to_bytes(weight.dtype, &weight.integers);
@@ -301,6 +327,49 @@ fn apply(plan: &mut Description, found: &Found) {
             step.inputs.insert(2, Window { buffer, start: 0, len });
         }
     }
+}
+
+/// Multiplies what the program of a step loads from an operand by the scale.
+fn load_scaled(step: &mut Step, operand: usize, from: DType, (scale, to): (f64, DType)) {
+    let first = if matches!(step.kernel.body, Body::Contract(_)) { 1 } else { 0 };
+    let (Body::Map(program)
+    | Body::Reduce { program, .. }
+    | Body::Rows { program, .. }
+    | Body::Contract(Some(program))) = &mut step.kernel.body
+    else {
+        return;
+    };
+    let input = (operand - first) as u16;
+    let slot = program.scalars.len() as u16;
+    program.inputs[usize::from(input)] = from;
+    program.scalars.push(to);
+    step.scalars.push(Scalar::Float(scale).cast(to));
+    let mut new = Program { instrs: Vec::new(), dtypes: Vec::new(), outputs: Vec::new(), ..program.clone() };
+    let mut places: Vec<Reg> = Vec::with_capacity(program.instrs.len());
+    let mut add = |dtype: DType, instr: Instr| {
+        new.instrs.push(instr);
+        new.dtypes.push(dtype);
+        (new.instrs.len() - 1) as Reg
+    };
+    for (&instr, &dtype) in program.instrs.iter().zip(&program.dtypes) {
+        let place = match instr.map_operands(|reg| places[usize::from(reg)]) {
+            Instr::Load(k) if k == input => {
+                let whole = add(from, Instr::Load(k));
+                let value = add(to, Instr::Cast(whole));
+                if scale == 1.0 {
+                    value
+                } else {
+                    let scale = add(to, Instr::Scalar(slot));
+                    add(to, Instr::Binary(BinaryOp::Mul, value, scale))
+                }
+            }
+            Instr::Fold(op, reg) => add(dtype, Instr::Fold(op, places[usize::from(reg)])),
+            instr => add(dtype, instr),
+        };
+        places.push(place);
+    }
+    new.outputs = program.outputs.iter().map(|&reg| places[usize::from(reg)]).collect();
+    *program = new;
 }
 
 /// A constant that is stored once.

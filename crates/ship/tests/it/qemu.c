@@ -55,7 +55,7 @@ __attribute__((used)) static void run(void) {
     size_t bytes;
     uint32_t before = REGISTER(0xE000E018u);
     int failed = network(&result, &bytes);
-    uint32_t ticks = before - REGISTER(0xE000E018u);
+    uint32_t ticks = (before - REGISTER(0xE000E018u)) & 0xFFFFFFu;
     print_hex(result, bytes);
     print_hex((const unsigned char *)&ticks, sizeof ticks);
     host(0x18, (const void *)(uintptr_t)(failed ? 0x20023 : 0x20026));

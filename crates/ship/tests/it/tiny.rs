@@ -8,6 +8,7 @@ use std::path::Path;
 use autograd::no_grad;
 use nn::{
     Conv2d, ConvConfig, Linear, Module,
+    functional::ConvPadding,
     qat::{ObserverKind, QatConfig, prepare},
 };
 use onnx::Model;
@@ -19,41 +20,33 @@ use crate::{
     programs::{Case, case, check},
 };
 
-/// A convolution that pads as TensorFlow's `same`, with a ReLU after it.
+/// A convolution with a ReLU after it.
 #[derive(Module)]
 struct Same {
     conv: Conv2d,
-    #[module(skip)]
-    kernel: [usize; 2],
-    #[module(skip)]
-    stride: usize,
 }
 
 impl Same {
+    /// The padding for an input of `size` is that of TensorFlow's `same`; gives the size of the output too.
     fn new(
         channels: (usize, usize),
         kernel: [usize; 2],
-        stride: usize,
-        groups: usize,
+        (stride, groups): (usize, usize),
+        size: [usize; 2],
         rng: &Generator,
-    ) -> Same {
-        let config = ConvConfig { stride: [stride; 2], groups, ..Default::default() };
-        let conv = Conv2d::with_config(channels.0, channels.1, kernel, config, rng).unwrap();
-        Same { conv, kernel, stride }
-    }
-
-    fn plain(&self, x: &Tensor) -> Result<Tensor> {
+    ) -> (Same, [usize; 2]) {
+        let out = size.map(|size| size.div_ceil(stride));
         let pads = [0, 1].map(|axis| {
-            let size = x.dims()[2 + axis];
-            let reach = (size.div_ceil(self.stride) - 1) * self.stride + self.kernel[axis];
-            let all = reach.saturating_sub(size);
+            let all = ((out[axis] - 1) * stride + kernel[axis]).saturating_sub(size[axis]);
             (all / 2, all - all / 2)
         });
-        self.conv.forward(&x.pad(&[(0, 0), (0, 0), pads[0], pads[1]], 0.0)?)
+        let padding = ConvPadding::Each(pads);
+        let config = ConvConfig { stride: [stride; 2], padding, groups, ..Default::default() };
+        (Same { conv: Conv2d::with_config(channels.0, channels.1, kernel, config, rng).unwrap() }, out)
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.plain(x)?.relu())
+        Ok(self.conv.forward(x)?.relu())
     }
 }
 
@@ -70,30 +63,37 @@ impl Chain {
         self.classes.forward(&x.mean_axis((2, 3), false)?)?.softmax(1)
     }
 
-    /// A convolution of each channel, and one of each position.
-    fn separable(channels: (usize, usize), stride: usize, rng: &Generator) -> [Same; 2] {
-        let (from, to) = channels;
-        [Same::new((from, from), [3, 3], stride, from, rng), Same::new((from, to), [1, 1], 1, 1, rng)]
+    /// A first convolution, and then blocks of a convolution of each channel and one of each position, with
+    /// these channels and strides.
+    fn separable(
+        first: (Same, [usize; 2]),
+        mut channels: usize,
+        blocks: impl IntoIterator<Item = (usize, usize)>,
+        classes: usize,
+        rng: &Generator,
+    ) -> Chain {
+        let (first, mut size) = first;
+        let mut convs = vec![first];
+        for (to, stride) in blocks {
+            let (each, out) = Same::new((channels, channels), [3, 3], (stride, channels), size, rng);
+            let (mixed, _) = Same::new((channels, to), [1, 1], (1, 1), out, rng);
+            convs.extend([each, mixed]);
+            (channels, size) = (to, out);
+        }
+        Chain { convs, classes: Linear::new(channels, classes, rng).unwrap() }
     }
 
     /// DS-CNN, for spoken words: 49 × 10 coefficients.
     fn words(rng: &Generator) -> Chain {
-        let mut convs = vec![Same::new((1, 64), [10, 4], 2, 1, rng)];
-        (0..4).for_each(|_| convs.extend(Chain::separable((64, 64), 1, rng)));
-        Chain { convs, classes: Linear::new(64, 12, rng).unwrap() }
+        let first = Same::new((1, 64), [10, 4], (2, 1), [49, 10], rng);
+        Chain::separable(first, 64, [(64, 1); 4], 12, rng)
     }
 
     /// A quarter of MobileNet, for persons in pictures of 96 × 96.
     fn persons(rng: &Generator) -> Chain {
-        let mut convs = vec![Same::new((3, 8), [3, 3], 2, 1, rng)];
         let blocks = [(16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2)];
         let blocks = blocks.into_iter().chain([(128, 1); 5]).chain([(256, 2), (256, 1)]);
-        let mut from = 8;
-        for (to, stride) in blocks {
-            convs.extend(Chain::separable((from, to), stride, rng));
-            from = to;
-        }
-        Chain { convs, classes: Linear::new(256, 2, rng).unwrap() }
+        Chain::separable(Same::new((3, 8), [3, 3], (2, 1), [96, 96], rng), 8, blocks, 2, rng)
     }
 }
 
@@ -108,13 +108,14 @@ struct Residual {
 
 impl Residual {
     fn pictures(rng: &Generator) -> Residual {
-        let block = |from: usize, to: usize, stride: usize| {
-            let beside = (from != to).then(|| Same::new((from, to), [1, 1], stride, 1, rng));
-            (Same::new((from, to), [3, 3], stride, 1, rng), Same::new((to, to), [3, 3], 1, 1, rng), beside)
+        let block = |from: usize, to: usize, stride: usize, size: usize| {
+            let beside = (from != to).then(|| Same::new((from, to), [1, 1], (stride, 1), [size; 2], rng).0);
+            let (first, out) = Same::new((from, to), [3, 3], (stride, 1), [size; 2], rng);
+            (first, Same::new((to, to), [3, 3], (1, 1), out, rng).0, beside)
         };
         Residual {
-            first: Same::new((3, 16), [3, 3], 1, 1, rng),
-            blocks: vec![block(16, 16, 1), block(16, 32, 2), block(32, 64, 2)],
+            first: Same::new((3, 16), [3, 3], (1, 1), [32; 2], rng).0,
+            blocks: vec![block(16, 16, 1, 32), block(16, 32, 2, 32), block(32, 64, 2, 16)],
             classes: Linear::new(64, 10, rng).unwrap(),
         }
     }
@@ -122,8 +123,8 @@ impl Residual {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let mut x = self.first.forward(x)?;
         for (first, second, beside) in &self.blocks {
-            let straight = beside.as_ref().map_or_else(|| Ok(x.clone()), |conv| conv.plain(&x))?;
-            x = second.plain(&first.forward(&x)?)?.add(&straight)?.relu();
+            let straight = beside.as_ref().map_or_else(|| Ok(x.clone()), |beside| beside.conv.forward(&x))?;
+            x = second.conv.forward(&first.forward(&x)?)?.add(&straight)?.relu();
         }
         self.classes.forward(&x.mean_axis((2, 3), false)?)?.softmax(1)
     }
