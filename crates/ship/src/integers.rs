@@ -1,7 +1,7 @@
-//! Products of whole numbers become products of integers. Networks that `nn::qat` converted and quantized files
-//! of ONNX multiply floats (q − z)·s by weights k·t, with small whole numbers q, z and k. The step that makes
-//! the floats stores q − z as 8 or 16 bits, the weights are stored as k, sums are exact in i32, and s·t is
-//! multiplied once, in the epilogue. Other steps that read the value multiply by s themselves, which is what its
+//! Products of whole numbers become products of integers. Networks that `nn::qat` converted and quantized
+//! files of ONNX multiply floats (q − z)·s by weights k·t, with small whole numbers q, z and k. The step that
+//! makes the floats stores q − z as 8 or 16 bits, the weights are stored as k, sums are exact in i32, and s·t
+//! is multiplied once, in the epilogue. Other steps that read the value multiply it by s themselves, as its
 //! maker did.
 
 use tensor_core::{

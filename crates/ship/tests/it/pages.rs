@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use taper_testing::settings::setting;
+use taper_testing::settings::{setting, skip};
 
 /// The time for all programs of a page, on a GPU in software.
-const MAX_DURATION: Duration = Duration::from_secs(300);
+const MAX_DURATION: Duration = Duration::from_secs(600);
 
 /// Runs the programs with these names in a folder, each with its arguments from the file `input`.
 const PAGE: &str = "\
@@ -84,7 +84,7 @@ pub(crate) fn results(folder: &Path, names: &[&str]) -> Option<Result<Vec<u8>, S
         let required =
             setting("require").is_some_and(|names| names.split('+').any(|name| name == "chromium"));
         assert!(!required, "there is no Chromium");
-        eprintln!("note: not tested on a page: apt-get install chromium");
+        skip("its program is not run on a page: apt-get install chromium");
         return None;
     };
     Some(receiver.recv_timeout(MAX_DURATION).unwrap())

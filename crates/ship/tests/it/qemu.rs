@@ -3,7 +3,7 @@
 use std::{fmt::Write, fs, path::PathBuf, process::Command};
 
 use ship::Shipment;
-use taper_testing::settings::setting;
+use taper_testing::settings::{setting, skip};
 use tensor_core::DType;
 
 /// The instructions of a tick of the clock.
@@ -37,7 +37,7 @@ pub(crate) fn run(program: &Shipment, name: &str, arguments: &[Vec<u8>]) -> Opti
     if Command::new(qemu).arg("--version").output().is_err() {
         let required = setting("require").is_some_and(|names| names.split('+').any(|name| name == "qemu"));
         assert!(!required, "there is no {qemu}");
-        eprintln!("note: not tested on a microcontroller: apt-get install qemu-system-arm");
+        skip("its program is not run on a microcontroller: apt-get install qemu-system-arm");
         return None;
     }
     assert!(program.arguments().chain(program.results()).all(|(_, dtype)| dtype == DType::F32));
