@@ -18,8 +18,8 @@ use crate::{error::Outcome, run::inputs};
 /// Writes a network from an ONNX file as a program without Taper, in Rust or C or for a page.
 ///
 /// The program is one function of arrays: no allocation, no libraries, weights as static data, and one arena
-/// for everything else. A page runs it through WebGPU. Its sizes are printed first. A dynamic size of an input becomes a fixed one, and an
-/// input that decides the path of the network (a sampling rate) a number.
+/// for everything else. A page runs it through WebGPU. Its sizes are printed first. A dynamic size of an
+/// input becomes a fixed one, and an input that decides the path of the network (a sampling rate) a number.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -87,8 +87,8 @@ impl Step {
         listed.refuse(message.into())
     }
 
-    /// The dtype in which a contraction adds: that of its factors, or i32 for integers of fewer bits whose sum
-    /// the epilogue takes as i32.
+    /// The dtype in which a contraction adds: that of its factors, or i32 for integers of fewer bits whose
+    /// sum the epilogue takes as i32.
     pub(crate) fn sum_dtype(&self) -> DType {
         match &self.kernel.body {
             Body::Contract(Some(epilogue)) => epilogue.inputs[0],

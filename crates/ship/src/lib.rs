@@ -180,8 +180,8 @@ impl Shipment {
     }
 
     /// The results of the program for arguments in the host's bytes, by the interpreter of its plan: one
-    /// number after the other, and sums in the order of their terms. A program in Rust or C has the same bits,
-    /// a page the same integers.
+    /// number after the other, and sums in the order of their terms. A program in Rust or C has the same
+    /// bits, a page the same integers.
     ///
     /// # Errors
     /// Arguments of other sizes; an index out of range.

@@ -55,7 +55,7 @@ pub(crate) fn pack(plan: &Description, size_of: fn(DType) -> usize) -> Arena {
         order.sort_by_key(|life| std::cmp::Reverse(key(life)));
         keep(&order, None, &mut best);
     }
-    // Of a chain of steps, each buffer is at the other end than the one before.
+    // In a chain of steps, each buffer is at the other end than the one before.
     let mut order = lives.clone();
     order.sort_by_key(|life| life.first);
     keep(&order, Some(peak.next_multiple_of(8)), &mut best);

@@ -47,7 +47,7 @@ impl Net {
     }
 }
 
-/// The weights of all three layers are integers of 8 bits in flash, and so are the values that are multiplied.
+/// The weights of all three layers are integers of 8 bits in flash, and sums are integers.
 fn weights_are_bytes(case: &Case) {
     let integers = 6 * 2 * 9 + 20 * 96 + 3 * 20;
     // Biases and factors for 29 channels, and at most three scales and zero points.

@@ -170,8 +170,8 @@ fn both<M: Module + 'static>(
         net.eval();
         net
     };
-    // The error of rounding to 8 bits is that of both the program and the CPU; a sum that is rounded to another
-    // integer moves a result by a step.
+    // The program and the CPU both round to 8 bits; a sum that is rounded to another integer moves a result
+    // by a step.
     [("f32", 1e-4), ("int8", 5e-2)].map(|(kind, tolerance)| {
         let net = net(kind == "int8");
         let case =
