@@ -99,7 +99,10 @@ fn trained<M: Module + Layer>(model: M, images: &Tensor, labels: &Tensor, epochs
 fn shipped(model: &dyn Layer, name: &str, shown: &[Tensor], out: &Path) -> Result<Vec<[f32; 10]>> {
     let network = taper::compile(|image: Tensor| model.forward(&image));
     let _ = no_grad(|| network.call(shown[0].clone()))?;
-    for (target, folder) in [(Target::Rust, name.to_string()), (Target::C, format!("{name}_c"))] {
+    let targets = [Target::Rust, Target::C, Target::Wgsl];
+    for (target, folder) in
+        targets.into_iter().zip([name.to_string(), format!("{name}_c"), format!("{name}_page")])
+    {
         let program = taper::ship(&network, target)?.named(name)?;
         println!("{folder}: {}", program.sizes());
         Budget { flash: Some(256 << 10), ram: Some(64 << 10) }.check(program.sizes())?;

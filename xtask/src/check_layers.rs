@@ -45,7 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-weights", &["taper-nn", "taper-tensor-core"]),
     ("taper-data", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),
     ("taper-onnx", &["taper-linalg", "taper-nn", "taper-autograd", "taper-tensor-core"]),
-    ("taper-ship", &["taper-autograd", "taper-tensor-core"]),
+    ("taper-ship", &["taper-autograd", "taper-tensor-core", "taper-shaders"]),
     ("taper-distributed", &["taper-optim", "taper-nn", "taper-autograd", "taper-tensor-core"]),
     ("taper-optim", &["taper-autograd", "taper-tensor-core"]),
     ("taper-nn", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),

@@ -1,5 +1,5 @@
-//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc, and a project for
-//! microcontrollers in QEMU.
+//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium,
+//! and a project for microcontrollers in QEMU.
 
 use std::path::PathBuf;
 
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Leave the processors in QEMU out, where their standard library cannot be installed
     #[arg(long)]
     host_only: bool,
+    /// Leave the pages out, where there is no Chromium: their kernels are validated only
+    #[arg(long)]
+    no_browser: bool,
 }
 
 /// The processors that QEMU plays.
@@ -32,9 +35,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => {
             let mut tests = cargo();
             tests.args(["test", "-p", "taper-ship", "--test", "it"]);
+            let all = [("chromium", args.no_browser), ("qemu", args.host_only)];
+            let (skipped, required): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, skipped)| *skipped);
+            let names = |list: &[(&'static str, bool)]| {
+                list.iter().map(|(name, _)| *name).collect::<Vec<_>>().join("+")
+            };
+            if !skipped.is_empty() {
+                println!("skipped: programs in {}", names(&skipped));
+            }
+            if !required.is_empty() {
+                tests.env("TAPER_TEST", format!("require={}", names(&required)));
+            }
             succeed(
                 &mut tests,
-                "a program differs from the interpreter of its plan, or gcc, clang or rustc is missing",
+                "a program differs from the interpreter of its plan, or gcc, clang, rustc, Chromium or QEMU is missing",
             )?;
             let mut example = cargo();
             example.args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--"]);

@@ -15,16 +15,17 @@ use taper::{
 
 use crate::{error::Outcome, run::inputs};
 
-/// Writes a network from an ONNX file as a program without Taper, in Rust or C.
+/// Writes a network from an ONNX file as a program without Taper, in Rust or C or for a page.
 ///
 /// The program is one function of arrays: no allocation, no libraries, weights as static data, and one arena
-/// for everything else. Its sizes are printed first. A dynamic size of an input becomes a fixed one, and an
-/// input that decides the path of the network (a sampling rate) a number.
+/// for everything else. A page runs it through WebGPU. Its sizes are printed first. A dynamic size of an
+/// input becomes a fixed one, and an input that decides the path of the network (a sampling rate) a number.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   taper compile digits.onnx --to rust
   taper compile digits.onnx --to c --out firmware/net --flash 256K --ram 64K
+  taper compile digits.onnx --to wgsl --out page
   taper compile silero_vad.onnx --to c --input input=zeros:1x576 --input state=zeros:2x1x128 --fix sr=16000
 
 The interpreter of the plan defines the bits of a program; docs/guide/ship.md says what cannot be shipped.")]
@@ -63,6 +64,8 @@ enum Language {
     Rust,
     /// C99, one header and one source file
     C,
+    /// A page with WebGPU: WGSL and a module of JavaScript
+    Wgsl,
 }
 
 /// A number of bytes: 65536, 64K or 1M.
@@ -130,15 +133,20 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let given = inputs(&sources, 0, &without_fixed, &cpu)?;
     let names: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
     let tensors: Vec<Tensor> = given.into_iter().map(|(_, tensor)| tensor).collect();
-    let network = taper::compile(|tensors: Vec<Tensor>| {
+    let run = |tensors: Vec<Tensor>| -> taper::Result<Vec<Tensor>> {
         let values = tensors.into_iter().map(Value::from);
         let all = names.iter().cloned().zip(values).chain(fixed.iter().cloned());
         model.run(all)?.tensors()
-    });
+    };
+    // The first run keeps what depends on weights alone.
+    let first = no_grad(|| run(tensors.clone()))?;
+    taper::eval_all(&first.iter().collect::<Vec<_>>())?;
+    let network = taper::compile(run);
     no_grad(|| network.call(tensors))?;
     let target = match options.to {
         Language::Rust => Target::Rust,
         Language::C => Target::C,
+        Language::Wgsl => Target::Wgsl,
     };
     let stem = options.file.file_stem().unwrap_or_default().to_string_lossy();
     let name = options.name.clone().unwrap_or_else(|| word(&stem));

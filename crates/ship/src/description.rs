@@ -2,7 +2,7 @@
 //! buffer of a step is a window that begins at the first element that the step may read. `read` makes it.
 
 use tensor_core::{
-    DType, Kernel, Layout, ListedStep, Location, Scalar, Shape,
+    DType, Error, Kernel, Layout, ListedStep, Location, Scalar, Shape,
     kernel::{Body, Instr, Operand, Output, Program},
 };
 
@@ -74,12 +74,40 @@ impl Step {
         self.outputs.iter().position(|output| of(output) == of(&self.inputs[input]))
     }
 
+    /// The error of a step that cannot be shipped, with its line.
+    pub(crate) fn refuse(&self, message: impl Into<String>) -> Error {
+        let listed = ListedStep {
+            kernel: self.kernel.clone(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            scalars: Vec::new(),
+            op: self.op,
+            location: self.location,
+        };
+        listed.refuse(message.into())
+    }
+
+    /// The dtype in which a contraction adds: that of its factors, or i32 for integers of fewer bits whose
+    /// sum the epilogue takes as i32.
+    pub(crate) fn sum_dtype(&self) -> DType {
+        match &self.kernel.body {
+            Body::Contract(Some(epilogue)) => epilogue.inputs[0],
+            _ => self.kernel.outputs[0].dtype,
+        }
+    }
+
     pub(crate) fn reads(&self, buffer: BufferId) -> bool {
         self.inputs.iter().any(|input| input.buffer == buffer)
     }
 }
 
 impl Description {
+    /// For each input of a step, whether it is static data that the step leaves as it is.
+    pub(crate) fn constant_inputs(&self, step: &Step) -> Vec<bool> {
+        let role = |window: &Window| &self.buffers[window.buffer].role;
+        step.inputs.iter().map(|window| matches!(role(window), Role::Constant(_))).collect()
+    }
+
     pub(crate) fn buffer(&mut self, dtype: DType, numel: usize, role: Role) -> BufferId {
         self.buffers.push(Buffer { dtype, numel, role });
         self.buffers.len() - 1

@@ -1,7 +1,8 @@
 //! Constants that are computed before the program is written: tensors in blocks are decoded, and steps that
-//! read constants alone are run, unless their results are larger than what they read.
+//! read constants alone are run, unless their results are larger than what they read. Factors of products are
+//! computed in any case: a program has less RAM than flash, and `integers` makes many of them small.
 
-use tensor_core::{DType, Result, Scalar};
+use tensor_core::{DType, Result, Scalar, kernel::Body};
 
 use crate::{
     description::{Description, Role, Step},
@@ -44,9 +45,13 @@ fn is_foldable(plan: &Description, k: usize) -> bool {
     };
     let read: usize = step.inputs.iter().map(|window| plan.buffers[window.buffer].bytes()).sum();
     let made: usize = step.outputs.iter().map(|window| plan.buffers[window.buffer].bytes()).sum();
+    let is_factor = |buffer: usize| {
+        let is_product = |step: &&Step| matches!(step.kernel.body, Body::Contract(_));
+        plan.steps.iter().filter(is_product).any(|step| step.inputs[..2].iter().any(|w| w.buffer == buffer))
+    };
     step.inputs.iter().all(|window| is_constant(window.buffer))
         && step.outputs.iter().all(|window| is_whole(window.buffer))
-        && made <= read.max(SMALL_BYTES)
+        && (made <= read.max(SMALL_BYTES) || step.outputs.iter().all(|window| is_factor(window.buffer)))
 }
 
 /// Replaces operands in blocks by their numbers.

@@ -101,6 +101,14 @@ fn at(layout: &Layout, index: &[usize]) -> usize {
     place(layout.offset(), layout.strides(), index)
 }
 
+/// The distances of the positions along some axes from the first one, in row-major order.
+pub(crate) fn distances(layout: &Layout, axes: &[usize]) -> Vec<isize> {
+    axes.iter().fold(vec![0], |starts, &axis| {
+        let (size, stride) = (layout.shape()[axis], layout.strides()[axis]);
+        starts.into_iter().flat_map(|start| (0..size).map(move |i| start + i as isize * stride)).collect()
+    })
+}
+
 /// The evaluation of a step.
 struct Run<'a> {
     step: &'a Step,
@@ -407,19 +415,20 @@ impl Run<'_> {
     fn contract(&mut self, epilogue: Option<&Program>, to: &[Layout]) -> Result<()> {
         let kernel = &self.step.kernel;
         let space = &kernel.space[..];
-        let dtype = kernel.operands[0].dtype;
+        let dtype = self.step.sum_dtype();
         let [lhs, rhs] = [0, 1].map(|k| &kernel.operands[k].layout);
+        let [of_lhs, of_rhs] = [lhs, rhs].map(|layout| distances(layout, &kernel.reduced_axes()));
         self.over_reduced(|run, kept, reduced| {
             let mut sum = number(Scalar::Int(0), dtype);
-            positions(&reduced.iter().map(|&a| space[a]).collect::<Vec<_>>(), |terms| {
-                let index = full(space.len(), kept, reduced, terms);
-                let (a, b) = (run.input(0, at(lhs, &index)), run.input(1, at(rhs, &index)));
+            let index = full(space.len(), kept, reduced, &vec![0; reduced.len()]);
+            let [a, b] = [lhs, rhs].map(|layout| at(layout, &index));
+            for (&to_a, &to_b) in of_lhs.iter().zip(&of_rhs) {
+                let (a, b) =
+                    (run.input(0, a.wrapping_add_signed(to_a)), run.input(1, b.wrapping_add_signed(to_b)));
                 let next = binary(BinaryOp::Mul, a, b).and_then(|term| binary(BinaryOp::Add, sum, term));
                 sum = next.ok_or_else(|| run.failure("a product has no value"))?;
-                Ok(())
-            })?;
+            }
             let sum = held(sum, dtype);
-            let index = full(space.len(), kept, reduced, &vec![0; reduced.len()]);
             let values = match epilogue {
                 None => vec![sum],
                 Some(program) => {

@@ -1,8 +1,9 @@
 //! Programs of compiled functions: train with Taper, and ship a network without it.
 //!
 //! [`ship`] reads the plan of a function that [`compile`](autograd::compile) made, and writes it as source: a
-//! crate of Rust without `std`, dependencies and allocation, or C99 with one header. Kernels are loops over
-//! arrays, weights are static data, and all intermediate tensors share one arena whose size is a constant.
+//! crate of Rust without `std`, dependencies and allocation, C99 with one header, or WGSL with a module of
+//! JavaScript. Kernels are loops over arrays, weights are static data, and all intermediate tensors share one
+//! arena whose size is a constant.
 //!
 //! | item | purpose |
 //! |---|---|
@@ -10,21 +11,24 @@
 //! | [`Target`] | the language |
 //! | [`Budget`], [`Sizes`] | the memory that it may take, and takes |
 //!
-//! `description` holds the plan as buffers and steps; `read` makes it by `lower`, `fold` and `relayout`, and
-//! `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it.
+//! `description` holds the plan as buffers and steps; `read` makes it by `lower`, `fold`, `integers` and
+//! `relayout`, and `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it.
 
 mod description;
 mod fold;
 #[allow(clippy::eq_op, clippy::excessive_precision, clippy::needless_range_loop)] // the text of programs
 mod functions;
+mod integers;
 mod interpret;
 mod lower;
 mod number;
 mod operations;
 mod pack;
+mod page_limits;
 mod read;
 mod relayout;
 mod sizes;
+mod whole;
 mod write;
 
 use std::{fs, io, path::Path};
@@ -51,6 +55,8 @@ pub enum Target {
     Rust,
     /// C99: one header and one source file.
     C,
+    /// A page with WebGPU: kernels in WGSL, and a module of JavaScript that runs them.
+    Wgsl,
 }
 
 /// The program of a compiled function, for arguments of the form of its last call.
@@ -99,7 +105,13 @@ pub struct Shipment {
 impl Shipment {
     fn of(listing: PlanListing, target: Target, name: &str) -> Result<Shipment> {
         let plan = read::read(listing)?;
-        let arena = pack::pack(&plan);
+        let arena = match target {
+            Target::Rust | Target::C => pack::pack(&plan, DType::size),
+            Target::Wgsl => {
+                plan.steps.iter().try_for_each(|step| page_limits::check(step, &plan))?;
+                pack::pack(&plan, |_| write::WORD)
+            }
+        };
         Ok(Shipment::written(plan, arena, target, name))
     }
 
@@ -107,9 +119,10 @@ impl Shipment {
         let language = match target {
             Target::Rust => Language::Rust,
             Target::C => Language::C,
+            Target::Wgsl => Language::Wgsl,
         };
-        let (files, statements) = write::files(language, &plan, &arena, name);
-        let sizes = Sizes::of(&plan, &arena, statements);
+        let (files, code) = write::files(language, &plan, &arena, name);
+        let sizes = Sizes::of(&plan, &arena, code);
         Shipment { target, plan, arena, files, sizes }
     }
 
@@ -167,7 +180,8 @@ impl Shipment {
     }
 
     /// The results of the program for arguments in the host's bytes, by the interpreter of its plan: one
-    /// number after the other, and sums in the order of their terms. A program has the same bits.
+    /// number after the other, and sums in the order of their terms. A program in Rust or C has the same
+    /// bits, a page the same integers.
     ///
     /// # Errors
     /// Arguments of other sizes; an index out of range.

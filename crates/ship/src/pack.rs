@@ -1,5 +1,7 @@
 //! Offsets in the arena: buffers that are alive at the same time are apart.
 
+use tensor_core::DType;
+
 use crate::description::{BufferId, Description, Role};
 
 /// The arena of a program.
@@ -31,9 +33,9 @@ impl Life {
 /// The attempts with orders drawn at random, if no plain order reaches the peak.
 const DRAWS: usize = 300;
 
-/// Places the buffers of the arena.
-pub(crate) fn pack(plan: &Description) -> Arena {
-    let lives = lives(plan);
+/// Places the buffers of the arena, for elements of these sizes in bytes.
+pub(crate) fn pack(plan: &Description, size_of: fn(DType) -> usize) -> Arena {
+    let lives = lives(plan, size_of);
     let at = |step: usize| lives.iter().filter(move |life| life.first <= step && step <= life.last);
     let peak = (0..plan.steps.len()).map(|step| at(step).map(|life| life.bytes).sum()).max().unwrap_or(0);
     let length = |life: &Life| life.last - life.first + 1;
@@ -42,8 +44,8 @@ pub(crate) fn pack(plan: &Description) -> Arena {
             plan.steps.len() - life.first
         }];
     let mut best: Option<(usize, Vec<usize>)> = None;
-    let keep = |order: &[Life], best: &mut Option<(usize, Vec<usize>)>| {
-        let (bytes, offsets) = place(order, plan.buffers.len());
+    let keep = |order: &[Life], top: Option<usize>, best: &mut Option<(usize, Vec<usize>)>| {
+        let (bytes, offsets) = place(order, plan.buffers.len(), top);
         if best.as_ref().is_none_or(|(least, _)| bytes < *least) {
             *best = Some((bytes, offsets));
         }
@@ -51,8 +53,12 @@ pub(crate) fn pack(plan: &Description) -> Arena {
     for key in keys {
         let mut order = lives.clone();
         order.sort_by_key(|life| std::cmp::Reverse(key(life)));
-        keep(&order, &mut best);
+        keep(&order, None, &mut best);
     }
+    // In a chain of steps, each buffer is at the other end than the one before.
+    let mut order = lives.clone();
+    order.sort_by_key(|life| life.first);
+    keep(&order, Some(peak.next_multiple_of(8)), &mut best);
     let mut seed = 1u64;
     for _ in 0..DRAWS {
         if best.as_ref().is_some_and(|(bytes, _)| *bytes <= peak) {
@@ -67,7 +73,7 @@ pub(crate) fn pack(plan: &Description) -> Arena {
                 order.swap(k - 1, k);
             }
         }
-        keep(&order, &mut best);
+        keep(&order, None, &mut best);
     }
     let (bytes, found) = best.unwrap_or_default();
     let mut offsets = vec![None; plan.buffers.len()];
@@ -76,7 +82,7 @@ pub(crate) fn pack(plan: &Description) -> Arena {
 }
 
 /// The buffers of the arena that a step touches.
-fn lives(plan: &Description) -> Vec<Life> {
+fn lives(plan: &Description, size_of: fn(DType) -> usize) -> Vec<Life> {
     let mut lives: Vec<Option<Life>> = vec![None; plan.buffers.len()];
     for (k, step) in plan.steps.iter().enumerate() {
         for window in step.inputs.iter().chain(&step.outputs) {
@@ -84,8 +90,9 @@ fn lives(plan: &Description) -> Vec<Life> {
             if buffer.role != Role::Arena || buffer.numel == 0 {
                 continue;
             }
-            let align = buffer.dtype.size().max(4);
-            let bytes = buffer.bytes().next_multiple_of(align);
+            let size = size_of(buffer.dtype);
+            let align = size.max(4);
+            let bytes = (buffer.numel * size).next_multiple_of(align);
             lives[id].get_or_insert(Life { buffer: id, bytes, align, first: k, last: k }).last = k;
         }
     }
@@ -93,8 +100,8 @@ fn lives(plan: &Description) -> Vec<Life> {
 }
 
 /// The size of the arena, and the offset of each buffer, if buffers are placed in this order, each as low as
-/// possible.
-fn place(order: &[Life], buffers: usize) -> (usize, Vec<usize>) {
+/// possible; with `top`, every second one as high as possible below it.
+fn place(order: &[Life], buffers: usize, top: Option<usize>) -> (usize, Vec<usize>) {
     let mut offsets = vec![0; buffers];
     let mut size = 0;
     for (k, life) in order.iter().enumerate() {
@@ -104,15 +111,33 @@ fn place(order: &[Life], buffers: usize) -> (usize, Vec<usize>) {
             .map(|other| (offsets[other.buffer], offsets[other.buffer] + other.bytes))
             .collect();
         taken.sort_unstable();
-        let mut offset = 0usize;
-        for (from, to) in taken {
-            if offset + life.bytes <= from {
-                break;
-            }
-            offset = offset.max(to).next_multiple_of(life.align);
-        }
+        let high = top.filter(|_| k % 2 == 1).and_then(|top| highest(&taken, life, top));
+        let offset = high.unwrap_or_else(|| {
+            taken
+                .iter()
+                .fold((0usize, false), |(offset, fits), &(from, to)| {
+                    let fits = fits || offset + life.bytes <= from;
+                    (if fits { offset } else { offset.max(to).next_multiple_of(life.align) }, fits)
+                })
+                .0
+        });
         offsets[life.buffer] = offset;
         size = size.max(offset + life.bytes);
     }
     (size, offsets)
+}
+
+/// The highest place of a buffer below `top` that is apart from those taken.
+fn highest(taken: &[(usize, usize)], life: &Life, top: usize) -> Option<usize> {
+    let below = |end: usize| end.checked_sub(life.bytes).map(|offset| offset / life.align * life.align);
+    let mut end = top;
+    let mut by_end = taken.to_vec();
+    by_end.sort_unstable_by_key(|&(_, to)| std::cmp::Reverse(to));
+    for (from, to) in by_end {
+        if below(end).is_some_and(|offset| offset >= to) {
+            break;
+        }
+        end = end.min(from);
+    }
+    below(end)
 }

@@ -1,11 +1,12 @@
 //! From a plan to its [`Description`]: native operations are lowered to plain kernels, kernels of constants
-//! alone are computed, and results go to the caller's arrays.
+//! alone are computed, products of whole numbers become those of integers, and results go to the caller's
+//! arrays.
 
 use tensor_core::{BufferSource, DType, Kernel, Layout, ListedStep, Location, PlanListing, Result};
 
 use crate::{
     description::{Buffer, BufferId, Description, Role, load},
-    fold, lower, operations, relayout,
+    fold, integers, lower, operations, relayout,
 };
 
 /// The description of a plan.
@@ -35,6 +36,7 @@ pub(crate) fn read(listing: PlanListing) -> Result<Description> {
         operations::check(step, &plan)?;
     }
     fold::constants(&mut plan)?;
+    integers::products(&mut plan);
     relayout::constants(&mut plan);
     drop_unused(&mut plan);
     Ok(plan)

@@ -9,9 +9,9 @@ use crate::{description::Description, description::Role, pack::Arena};
 /// The bytes of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// An estimate of its machine code.
+    /// An estimate of its machine code; for a page, the bytes of its text.
     pub code: usize,
-    /// The static data.
+    /// The static data, before base64 for a page.
     pub weights: usize,
     /// The working memory.
     pub arena: usize,
@@ -21,14 +21,11 @@ pub struct Sizes {
     pub(crate) largest: [Vec<(String, usize)>; 2],
 }
 
-/// Bytes of machine code for a statement of the source, about the mean of the examples in
-/// docs/benchmarks/ship.md on Cortex-M4 with `opt-level = "s"`.
-const CODE_BYTES: usize = 12;
 /// The tensors that an error names.
 const NAMED: usize = 3;
 
 impl Sizes {
-    pub(crate) fn of(plan: &Description, arena: &Arena, statements: usize) -> Sizes {
+    pub(crate) fn of(plan: &Description, arena: &Arena, code: usize) -> Sizes {
         let mut largest = [Vec::new(), Vec::new()];
         let mut weights = 0;
         for (id, buffer) in plan.buffers.iter().enumerate() {
@@ -60,7 +57,7 @@ impl Sizes {
             list.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
             list.truncate(NAMED);
         }
-        Sizes { code: statements * CODE_BYTES, weights, arena: arena.bytes, peak: arena.peak, largest }
+        Sizes { code, weights, arena: arena.bytes, peak: arena.peak, largest }
     }
 
     /// The bytes of flash: code and weights.

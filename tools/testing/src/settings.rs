@@ -21,7 +21,10 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("deal", "the cases to run on a GPU, by form and day, as in tiled@20785"),
     ("models", "a folder with the packages that contain larger models"),
     ("operation", "run only rows whose names contain this text"),
-    ("require", "a device whose absence is a failure: wgpu"),
+    (
+        "require",
+        "a device whose absence is a failure: wgpu; for programs of crates/ship chromium, qemu or chromium+qemu",
+    ),
     ("rounds", "repetitions of a test that draws its cases"),
     ("seconds", "how long the byte fuzzer runs"),
     ("seed", "the seed of a test that draws its cases"),

@@ -95,7 +95,7 @@ fn a_network_is_written_as_a_program() {
     let path = repository("crates/onnx/tests/models/silero_vad.onnx");
     let sizes = ["--input", "input=zeros:1x576", "--input", "state=zeros:2x1x128", "--fix", "sr=16000"];
     let arguments = [&["compile", path.to_str().unwrap()], &sizes[..]].concat();
-    for (language, file) in [("c", "silero_vad.h"), ("rust", "src/lib.rs")] {
+    for (language, file) in [("c", "silero_vad.h"), ("rust", "src/lib.rs"), ("wgsl", "silero_vad.wgsl")] {
         let out = at(&folder, language);
         let text = printed(&[&arguments[..], &["--to", language, "--out", &out, "--ram", "128K"]].concat());
         assert!(

@@ -17,7 +17,12 @@ use crate::{
 pub(crate) struct KernelWriter<'a> {
     pub(super) language: Language,
     pub(super) step: &'a Step,
+    /// For each operand, whether it is static data.
+    is_constant: Vec<bool>,
     text: String,
+    /// The parts of a kernel in WGSL: the number of invocations, and the text of one.
+    pub(crate) stages: Vec<(usize, String)>,
+    invocations: usize,
     depth: usize,
     /// The number of loops and temporaries so far, for their names.
     names: usize,
@@ -82,10 +87,17 @@ type Operands<'a> = &'a dyn Fn(&KernelWriter<'_>, usize) -> Place;
 
 impl<'a> KernelWriter<'a> {
     /// The body of the kernel's function.
-    pub(crate) fn write(language: Language, step: &'a Step) -> (String, KernelWriter<'a>) {
+    pub(crate) fn write(
+        language: Language,
+        step: &'a Step,
+        is_constant: Vec<bool>,
+    ) -> (String, KernelWriter<'a>) {
         let mut writer = KernelWriter {
             language,
             step,
+            is_constant,
+            stages: Vec::new(),
+            invocations: 0,
             text: String::new(),
             depth: 1,
             names: 0,
@@ -116,12 +128,18 @@ impl<'a> KernelWriter<'a> {
         format!("{prefix}{}", self.names)
     }
 
+    pub(super) fn open_if(&mut self, condition: &str) {
+        let plain = format!("if {condition}");
+        self.open(&self.language.of(format!("if ({condition})"), plain, format!("if ({condition})")));
+    }
+
     /// Opens a loop from 0 to `size`; gives its variable.
     pub(super) fn open_loop(&mut self, size: usize) -> String {
         let i = self.name("i");
         let text = match self.language {
             Language::C => format!("for (size_t {i} = 0; {i} < {size}; {i}++)"),
             Language::Rust => format!("for {i} in 0..{size}"),
+            Language::Wgsl => format!("for (var {i} = 0u; {i} < {size}u; {i}++)"),
         };
         self.open(&text);
         i
@@ -136,12 +154,41 @@ impl<'a> KernelWriter<'a> {
         loops.iter().for_each(|_| self.close());
     }
 
+    /// Opens the outermost loops. In WGSL each of their positions is an invocation `g`.
+    pub(super) fn open_grid(&mut self, sizes: &[usize]) -> Loops {
+        if self.language != Language::Wgsl {
+            return self.open_all(sizes);
+        }
+        self.invocations = sizes.iter().product();
+        let mut below = self.invocations;
+        let mut loops = Loops::new();
+        for &size in sizes {
+            below /= size.max(1);
+            let i = self.name("i");
+            let quotient = if below > 1 { format!("g / {below}u") } else { "g".into() };
+            let modulo = if loops.is_empty() { String::new() } else { format!(" % {size}u") };
+            self.line(&format!("let {i} = {quotient}{modulo};"));
+            loops.push((i, size));
+        }
+        loops
+    }
+
+    pub(super) fn close_grid(&mut self, loops: &Loops) {
+        if self.language != Language::Wgsl {
+            return self.close_all(loops);
+        }
+        let text = std::mem::take(&mut self.text);
+        if self.invocations > 0 {
+            self.stages.push((self.invocations, text));
+        }
+    }
+
     /// Defines a variable.
     pub(super) fn define(&mut self, name: &str, of: Arithmetic, value: &str) {
         let ty = self.language.register(of);
         let text = match self.language {
             Language::C => format!("const {ty} {name} = {value};"),
-            Language::Rust => format!("let {name}: {ty} = {value};"),
+            Language::Rust | Language::Wgsl => format!("let {name}: {ty} = {value};"),
         };
         self.line(&text);
     }
@@ -151,6 +198,7 @@ impl<'a> KernelWriter<'a> {
         let text = match self.language {
             Language::C => format!("{ty} {name} = {value};"),
             Language::Rust => format!("let mut {name}: {ty} = {value};"),
+            Language::Wgsl => format!("var {name}: {ty} = {value};"),
         };
         self.line(&text);
     }
@@ -166,12 +214,25 @@ impl<'a> KernelWriter<'a> {
     /// An element of an operand in its register.
     pub(super) fn load(&self, k: usize, place: &Place) -> String {
         let dtype = self.step.kernel.operands[k].dtype;
-        self.language.load(dtype, &format!("{}[{place}]", self.operand(k)))
+        let memory = if self.is_constant[k] { "weights" } else { "arena" };
+        self.language.load(dtype, &self.element(&self.operand(k), memory, place))
+    }
+
+    /// An element of an output in its register.
+    pub(super) fn load_output(&self, o: usize, dtype: DType, place: &Place) -> String {
+        self.language.load(dtype, &self.element(&format!("y{o}"), "arena", place))
+    }
+
+    /// An element of an array: in WGSL that is a part of the memory.
+    fn element(&self, array: &str, memory: &str, place: &Place) -> String {
+        let whole = format!("{array}[{place}]");
+        self.language.of(whole.clone(), whole, format!("{memory}[{array} + {place}]"))
     }
 
     pub(super) fn store(&mut self, o: usize, place: &Place, value: &str) {
         let value = self.language.store(self.step.kernel.outputs[o].dtype, value);
-        self.line(&format!("y{o}[{place}] = {value};"));
+        let element = self.element(&format!("y{o}"), "arena", place);
+        self.line(&format!("{element} = {value};"));
     }
 
     /// The text of an operation; its functions are noted.
@@ -194,6 +255,13 @@ impl<'a> KernelWriter<'a> {
             Language::C => {
                 self.line(&format!("if ((uint64_t){value} >= {size}) return 1;"));
                 self.line(&format!("const size_t {j} = (size_t){value};"));
+            }
+            Language::Wgsl => {
+                self.open(&format!("if (u32({value}) >= {size}u)"));
+                self.line("atomicStore(&failed, 1u);");
+                self.line("return;");
+                self.close();
+                self.line(&format!("let {j} = u32({value});"));
             }
             Language::Rust => {
                 self.open(&format!("let {j} = match usize::try_from({value})"));
@@ -225,7 +293,7 @@ impl<'a> KernelWriter<'a> {
         let value = match program.instrs[r] {
             Instr::Load(k) => {
                 let place = operands(self, usize::from(k));
-                self.element(program, usize::from(k), &place)
+                self.program_input(program, usize::from(k), &place)
             }
             Instr::LoadAt { input, index } => {
                 let k = usize::from(input);
@@ -242,7 +310,11 @@ impl<'a> KernelWriter<'a> {
                 let [(start, _), (step, _)] = [start, step].map(scalar);
                 let (start, step) = (self.literal(start, dtype), self.literal(step, dtype));
                 let ty = self.language.register(own);
-                let position = self.language.of(format!("({ty})({flat})"), format!("(({flat}) as {ty})"));
+                let position = self.language.of(
+                    format!("({ty})({flat})"),
+                    format!("(({flat}) as {ty})"),
+                    format!("{ty}({flat})"),
+                );
                 let way = self.text(operations::binary(BinaryOp::Mul, own), own, &step, &position);
                 let way = format!("({way})");
                 self.text(operations::binary(BinaryOp::Add, own), own, &start, &way)
@@ -255,6 +327,7 @@ impl<'a> KernelWriter<'a> {
             Instr::Select(c, a, b) => match self.language {
                 Language::C => format!("{} ? {} : {}", reg(c), reg(a), reg(b)),
                 Language::Rust => format!("if {} {{ {} }} else {{ {} }}", reg(c), reg(a), reg(b)),
+                Language::Wgsl => format!("select({}, {}, {})", reg(b), reg(a), reg(c)),
             },
             Instr::Cast(a) => {
                 saturates = program.dtypes[usize::from(a)].is_float();
@@ -278,7 +351,7 @@ impl<'a> KernelWriter<'a> {
     }
 
     /// An operand of the program; operand 0 of an epilogue is the sum, which `operands` names.
-    fn element(&self, program: &Program, k: usize, place: &Place) -> String {
+    fn program_input(&self, program: &Program, k: usize, place: &Place) -> String {
         match self.step.kernel.body {
             Body::Contract(_) if k == 0 => place.to_string(),
             Body::Contract(_) => {
@@ -408,7 +481,7 @@ impl<'a> KernelWriter<'a> {
         match &kernel.body {
             Body::Map(program) => {
                 let nest = self.nest(&(0..kernel.space.rank()).collect::<Vec<_>>());
-                let loops = self.open_all(&nest.sizes);
+                let loops = self.open_grid(&nest.sizes);
                 let nests = [(&loops, &nest)];
                 let flat = self.flat(&nests);
                 let values = self.program(program, &flat, &|writer, k| writer.operand_place(k, &nests));
@@ -416,7 +489,7 @@ impl<'a> KernelWriter<'a> {
                     let place = self.output_place(o, &nests);
                     self.store(o, &place, value);
                 }
-                self.close_all(&loops);
+                self.close_grid(&loops);
             }
             Body::Reduce { op, program } => self.reduce(*op, program),
             Body::Rows { row_axes, .. } => self.rows(*row_axes),
@@ -441,9 +514,9 @@ impl<'a> KernelWriter<'a> {
     pub(super) fn fill(&mut self, o: usize, numel: usize, scalar: Scalar) {
         let dtype = self.step.kernel.outputs[o].dtype;
         let value = self.literal(scalar, dtype);
-        let i = self.open_loop(numel);
-        self.store(o, &Place::new(0).with(&i, 1), &value);
-        self.close();
+        let loops = self.open_grid(&[numel]);
+        self.store(o, &Place::new(0).over(&loops, &[1]), &value);
+        self.close_grid(&loops);
     }
 
     /// Copies operand `k` to a region of output 0.
@@ -453,11 +526,11 @@ impl<'a> KernelWriter<'a> {
             return;
         }
         let both = collapse(region.shape(), &[layout.strides(), region.strides()]);
-        let loops = self.open_all(&both.shape);
+        let loops = self.open_grid(&both.shape);
         let from = Place::new(layout.offset()).over(&loops, &both.strides[0]);
         let to = Place::new(region.offset()).over(&loops, &both.strides[1]);
         let value = self.load(k, &from);
         self.store(0, &to, &value);
-        self.close_all(&loops);
+        self.close_grid(&loops);
     }
 }

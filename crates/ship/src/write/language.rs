@@ -1,4 +1,4 @@
-//! [`Language`]: the words of the two languages that programs are written in.
+//! [`Language`]: the words of the languages that programs are written in.
 
 use std::collections::BTreeSet;
 
@@ -14,53 +14,62 @@ use crate::{
 pub(crate) enum Language {
     C,
     Rust,
+    /// Its functions are those of the backend for GPUs (`taper_shaders`), in 32 bits throughout.
+    Wgsl,
 }
 
-/// The functions in each language; see `functions.rs`.
+/// The functions of C and Rust; see `functions.rs`.
 const RUST_FUNCTIONS: &str = include_str!("../functions.rs");
 const C_FUNCTIONS: &str = include_str!("../functions.c");
 /// The beginning of the line before a function, with its name and the names of what it calls.
 const MARK: &str = "// @ ";
 
 impl Language {
-    /// One of two.
-    pub(crate) fn of<T>(self, c: T, rust: T) -> T {
+    /// One of three.
+    pub(crate) fn of<T>(self, c: T, rust: T, wgsl: T) -> T {
         match self {
             Language::C => c,
             Language::Rust => rust,
+            Language::Wgsl => wgsl,
         }
+    }
+
+    /// One of two, for the parts of programs that processors run.
+    pub(crate) fn native<T>(self, c: T, rust: T) -> T {
+        if self == Language::Rust { rust } else { c }
     }
 
     /// The type of a register.
     pub(crate) fn register(self, of: Arithmetic) -> &'static str {
         match of {
-            Arithmetic::Bool => self.of("_Bool", "bool"),
-            Arithmetic::U32 => self.of("uint32_t", "u32"),
-            Arithmetic::I32 => self.of("int32_t", "i32"),
-            Arithmetic::U64 => self.of("uint64_t", "u64"),
-            Arithmetic::I64 => self.of("int64_t", "i64"),
-            Arithmetic::F32 => self.of("float", "f32"),
-            Arithmetic::F64 => self.of("double", "f64"),
+            Arithmetic::Bool => self.of("_Bool", "bool", "bool"),
+            Arithmetic::U32 => self.of("uint32_t", "u32", "u32"),
+            Arithmetic::I32 => self.of("int32_t", "i32", "i32"),
+            // `operations::check_page` refuses u64 and f64, and i64 beyond indices.
+            Arithmetic::U64 => self.of("uint64_t", "u64", "u32"),
+            Arithmetic::I64 => self.of("int64_t", "i64", "i32"),
+            Arithmetic::F32 => self.of("float", "f32", "f32"),
+            Arithmetic::F64 => self.of("double", "f64", "f32"),
         }
     }
 
     /// The unsigned integer of the same width.
     fn unsigned(self, of: Arithmetic) -> &'static str {
         match of {
-            Arithmetic::U64 | Arithmetic::I64 | Arithmetic::F64 => self.of("uint64_t", "u64"),
+            Arithmetic::U64 | Arithmetic::I64 | Arithmetic::F64 => self.native("uint64_t", "u64"),
             Arithmetic::Bool | Arithmetic::U32 | Arithmetic::I32 | Arithmetic::F32 => {
-                self.of("uint32_t", "u32")
+                self.native("uint32_t", "u32")
             }
         }
     }
 
-    /// The type of elements in memory.
+    /// The type of elements in a processor's memory.
     pub(crate) fn stored(self, dtype: DType) -> &'static str {
         match dtype {
-            DType::Bool | DType::U8 => self.of("uint8_t", "u8"),
-            DType::I8 => self.of("int8_t", "i8"),
-            DType::U16 => self.of("uint16_t", "u16"),
-            DType::I16 => self.of("int16_t", "i16"),
+            DType::Bool | DType::U8 => self.native("uint8_t", "u8"),
+            DType::I8 => self.native("int8_t", "i8"),
+            DType::U16 => self.native("uint16_t", "u16"),
+            DType::I16 => self.native("int16_t", "i16"),
             _ => self.register(dtype.arithmetic()),
         }
     }
@@ -69,33 +78,40 @@ impl Language {
     pub(crate) fn literal(self, scalar: Scalar, dtype: DType, calls: &mut BTreeSet<&'static str>) -> String {
         let signed = |text: String| if text.starts_with('-') { format!("({text})") } else { text };
         match number(scalar, dtype) {
-            Number::F32(x) if x.is_finite() => signed(format!("{x:?}{}", self.of("f", "f32"))),
-            Number::F64(x) if x.is_finite() => signed(format!("{x:?}{}", self.of("", "f64"))),
+            Number::F32(x) if x.is_finite() => signed(format!("{x:?}{}", self.of("f", "f32", "f"))),
+            Number::F64(x) if x.is_finite() => signed(format!("{x:?}{}", self.native("", "f64"))),
             Number::F32(x) => {
                 calls.extend((self == Language::C).then_some("bits_f32"));
                 self.of(
                     format!("bits_f32({:#x}u)", x.to_bits()),
                     format!("f32::from_bits({:#x})", x.to_bits()),
+                    // WGSL has no constant that is not finite.
+                    match (x.is_nan(), x < 0.0) {
+                        (true, _) => "nan_f32()".into(),
+                        (false, true) => "(-inf_f32())".into(),
+                        (false, false) => "inf_f32()".into(),
+                    },
                 )
             }
             Number::F64(x) => {
                 calls.extend((self == Language::C).then_some("bits_f64"));
                 let bits = x.to_bits();
-                self.of(format!("bits_f64(UINT64_C({bits:#x}))"), format!("f64::from_bits({bits:#x})"))
+                self.native(format!("bits_f64(UINT64_C({bits:#x}))"), format!("f64::from_bits({bits:#x})"))
             }
-            Number::I32(i32::MIN) => self.of("INT32_MIN", "i32::MIN").into(),
-            Number::I64(i64::MIN) => self.of("INT64_MIN", "i64::MIN").into(),
-            Number::I32(x) => signed(format!("{x}{}", self.of("", "i32"))),
-            Number::U32(x) => format!("{x}{}", self.of("u", "u32")),
-            Number::I64(x) if self == Language::C => signed(format!("INT64_C({x})")),
-            Number::I64(x) => signed(format!("{x}i64")),
-            Number::U64(x) if self == Language::C => format!("UINT64_C({x})"),
-            Number::U64(x) => format!("{x}u64"),
-            Number::Bool(x) => self.of(if x { "1" } else { "0" }, if x { "true" } else { "false" }).into(),
+            Number::I32(i32::MIN) => self.of("INT32_MIN", "i32::MIN", "i32(-2147483648)").into(),
+            Number::I64(i64::MIN) => self.native("INT64_MIN", "i64::MIN").into(),
+            Number::I32(x) => signed(format!("{x}{}", self.of("", "i32", "i"))),
+            Number::U32(x) => format!("{x}{}", self.of("u", "u32", "u")),
+            Number::I64(x) => signed(self.of(format!("INT64_C({x})"), format!("{x}i64"), format!("{x}i"))),
+            Number::U64(x) => self.native(format!("UINT64_C({x})"), format!("{x}u64")),
+            Number::Bool(x) => {
+                let word = if x { "true" } else { "false" };
+                self.of(if x { "1" } else { "0" }, word, word).into()
+            }
         }
     }
 
-    /// The elements of a constant, for its initializer.
+    /// The elements of a constant, for its initializer in C or Rust.
     pub(crate) fn elements(self, dtype: DType, bytes: &[u8], calls: &mut BTreeSet<&'static str>) -> String {
         let mut text = String::new();
         let mut column = 0;
@@ -103,7 +119,7 @@ impl Language {
             let one = match (dtype, scalar) {
                 (DType::Bool, _) => u8::from(scalar.as_bool()).to_string(),
                 (DType::F32, Scalar::Float(x)) if x.is_finite() => {
-                    format!("{:?}{}", x as f32, self.of("f", ""))
+                    format!("{:?}{}", x as f32, self.native("f", ""))
                 }
                 // An initializer of C calls no function.
                 (DType::F32 | DType::F64, Scalar::Float(x)) if self == Language::C && !x.is_finite() => {
@@ -128,7 +144,7 @@ impl Language {
 
     /// An operation's text for operands of a type.
     pub(crate) fn text(self, text: Text, of: Arithmetic, a: &str, b: &str) -> String {
-        self.of(text.c, text.rust)
+        self.of(text.c, text.rust, text.wgsl)
             .replace("{a}", a)
             .replace("{b}", b)
             .replace("{t}", self.register(of))
@@ -146,7 +162,7 @@ impl Language {
         use Arithmetic as A;
         let name = match (from, to) {
             _ if from == to => return a.into(),
-            (A::F32 | A::F64, A::Bool) => return format!("{a} != 0{}", self.of("", ".0")),
+            (A::F32 | A::F64, A::Bool) => return format!("{a} != 0{}", self.of("", ".0", ".0")),
             (_, A::Bool) => return format!("{a} != 0"),
             (A::Bool, A::F32 | A::F64) if self == Language::Rust => {
                 return format!("{a} as u8 as {}", self.register(to));
@@ -163,6 +179,9 @@ impl Language {
         };
         match self {
             Language::Rust => format!("{a} as {}", self.register(to)),
+            Language::Wgsl if name == "f32_to_i32" => format!("i32_from_f32({a})"),
+            Language::Wgsl if name == "f32_to_u32" => format!("u32_from_f32({a})"),
+            Language::Wgsl => format!("{}({a})", self.register(to)),
             Language::C if name.is_empty() => format!("({}){a}", self.register(to)),
             Language::C => {
                 calls.insert(name);
@@ -180,6 +199,9 @@ impl Language {
         let (least, greatest) = (dtype.least().as_i64(), dtype.greatest().as_i64());
         Some(match (self, saturates) {
             (Language::Rust, true) => format!("{a}.clamp({least}, {greatest})"),
+            (Language::Wgsl, true) => format!("clamp({a}, {least}, {greatest})"),
+            (Language::Wgsl, false) if least < 0 => format!("extractBits({a}, 0u, {}u)", 8 * dtype.size()),
+            (Language::Wgsl, false) => format!("{a} & {greatest}"),
             (Language::C, true) => format!("{a} < {least} ? {least} : {a} > {greatest} ? {greatest} : {a}"),
             (Language::Rust, false) => format!("{a} as {} as i32", self.stored(dtype)),
             (Language::C, false) => format!("(int32_t)({}){a}", self.stored(dtype)),
@@ -189,6 +211,11 @@ impl Language {
     /// An element of memory in its register.
     pub(crate) fn load(self, dtype: DType, place: &str) -> String {
         match (dtype, self) {
+            (_, Language::Wgsl) => match dtype.arithmetic() {
+                Arithmetic::Bool => format!("{place} != 0u"),
+                Arithmetic::U32 | Arithmetic::U64 => place.into(),
+                of => format!("bitcast<{}>({place})", self.register(of)),
+            },
             (DType::Bool, _) => format!("{place} != 0"),
             _ if !dtype.is_narrow() => place.into(),
             (_, Language::C) => format!("(int32_t){place}"),
@@ -199,15 +226,19 @@ impl Language {
     /// A register in memory.
     pub(crate) fn store(self, dtype: DType, value: &str) -> String {
         match self {
+            Language::Wgsl => match dtype.arithmetic() {
+                Arithmetic::Bool => format!("select(0u, 1u, {value})"),
+                _ => format!("bitcast<u32>({value})"),
+            },
             _ if !dtype.is_narrow() && !dtype.is_bool() => value.into(),
             Language::C => format!("({}){value}", self.stored(dtype)),
             Language::Rust => format!("{value} as {}", self.stored(dtype)),
         }
     }
 
-    /// The text of these functions and of those that they call, in the order of the file.
+    /// The text of these functions of C or Rust and of those that they call, in the order of the file.
     pub(crate) fn functions(self, wanted: &BTreeSet<&'static str>) -> String {
-        let text = self.of(C_FUNCTIONS, RUST_FUNCTIONS);
+        let text = self.native(C_FUNCTIONS, RUST_FUNCTIONS);
         let parts: Vec<(&str, &str)> =
             text.split(MARK).skip(1).filter_map(|part| part.split_once('\n')).collect();
         let mut needed: BTreeSet<&str> = wanted.iter().copied().collect();

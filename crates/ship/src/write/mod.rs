@@ -1,8 +1,9 @@
-//! The files of a program: one printer with the words of two languages.
+//! The files of a program: one printer with the words of three languages. `page` has the files for pages.
 
 mod along;
 mod kernel;
 mod language;
+mod page;
 mod sums;
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 };
 
 use self::kernel::KernelWriter;
-pub(crate) use self::language::Language;
+pub(crate) use self::{language::Language, page::WORD};
 use crate::{
     description::{Description, Role, Step, Window},
     pack::Arena,
@@ -28,8 +29,15 @@ struct Functions {
 /// A file: its path and its text.
 pub(crate) type File = (String, String);
 
-/// The files of a program, and the number of statements of its functions.
+/// Bytes of machine code for a statement of C or Rust, about the mean of the examples in
+/// docs/benchmarks/ship.md on Cortex-M4 with `opt-level = "s"`.
+const CODE_BYTES: usize = 12;
+
+/// The files of a program, and the bytes of its code: an estimate for C and Rust.
 pub(crate) fn files(language: Language, plan: &Description, arena: &Arena, name: &str) -> (Vec<File>, usize) {
+    if language == Language::Wgsl {
+        return page::files(plan, arena, name);
+    }
     let mut functions = functions(language, plan);
     let constants = constants(language, plan, &mut functions.calls);
     let helpers = language.functions(&functions.calls);
@@ -38,15 +46,16 @@ pub(crate) fn files(language: Language, plan: &Description, arena: &Arena, name:
         .flat_map(|text| text.lines())
         .filter(|line| line.trim_end().ends_with([';', '{', ',']))
         .count();
-    let body = language.of(c_body(plan, arena, name, &functions), rust_body(plan, arena, &functions));
     let files = match language {
-        Language::C => {
+        Language::C | Language::Wgsl => {
+            let body = c_body(plan, arena, name, &functions);
             let math = if Language::needs_math(&functions.calls) { "#include <math.h>\n" } else { "" };
             let head = format!("{C_HEAD}#include \"{name}.h\"\n\n#include <stddef.h>\n{math}\n");
             let text = [head.as_str(), &helpers, "\n", &constants, &functions.text, &body].concat();
             vec![(format!("{name}.h"), c_header(plan, arena, name)), (format!("{name}.c"), text)]
         }
         Language::Rust => {
+            let body = rust_body(plan, arena, &functions);
             let text = [RUST_HEAD, &helpers, &constants, &functions.text, &body].concat();
             let manifest = format!(
                 "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[dependencies]\n"
@@ -54,7 +63,7 @@ pub(crate) fn files(language: Language, plan: &Description, arena: &Arena, name:
             vec![("Cargo.toml".into(), manifest), ("src/lib.rs".into(), text)]
         }
     };
-    (files, statements)
+    (files, statements * CODE_BYTES)
 }
 
 const C_HEAD: &str = "\
@@ -87,7 +96,7 @@ fn functions(language: Language, plan: &Description) -> Functions {
     let mut known: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     let mut functions = Functions { text: String::new(), of_step: Vec::new(), calls: BTreeSet::new() };
     for step in &plan.steps {
-        let (body, writer) = KernelWriter::write(language, step);
+        let (body, writer) = KernelWriter::write(language, step, plan.constant_inputs(step));
         let parameters = parameters(language, plan, step);
         let key = format!("{parameters}{body}");
         let number = known.len();
@@ -98,10 +107,10 @@ fn functions(language: Language, plan: &Description) -> Functions {
             let at = at.rsplit_once('/').map_or(at, |(_, file)| file);
             let _ = writeln!(text, "/* {}, {at}:{} */", step.op, step.location.line());
             let _ = match (language, writer.may_fail) {
-                (Language::C, false) => {
+                (Language::C | Language::Wgsl, false) => {
                     writeln!(text, "static void kernel_{number}({parameters}) {{\n{body}}}\n")
                 }
-                (Language::C, true) => {
+                (Language::C | Language::Wgsl, true) => {
                     writeln!(text, "static int kernel_{number}({parameters}) {{\n{body}    return 0;\n}}\n")
                 }
                 (Language::Rust, false) => writeln!(text, "fn kernel_{number}({parameters}) {{\n{body}}}\n"),
@@ -128,8 +137,8 @@ fn parameters(language: Language, plan: &Description, step: &Step) -> String {
     let parameter = |(name, window, is_output): (String, Window, bool)| {
         let ty = language.stored(plan.buffers[window.buffer].dtype);
         match (language, is_output) {
-            (Language::C, true) => format!("{ty} *restrict {name}"),
-            (Language::C, false) => format!("const {ty} *restrict {name}"),
+            (Language::C | Language::Wgsl, true) => format!("{ty} *restrict {name}"),
+            (Language::C | Language::Wgsl, false) => format!("const {ty} *restrict {name}"),
             (Language::Rust, true) => format!("{name}: &mut [{ty}; {}]", window.len),
             (Language::Rust, false) => format!("{name}: &[{ty}; {}]", window.len),
         }
@@ -145,7 +154,9 @@ fn constants(language: Language, plan: &Description, calls: &mut BTreeSet<&'stat
         let (ty, numel) = (language.stored(buffer.dtype), buffer.numel);
         let elements = language.elements(buffer.dtype, bytes, calls);
         let _ = match language {
-            Language::C => writeln!(text, "static const {ty} C{id}[{numel}] = {{\n{elements}\n}};\n"),
+            Language::C | Language::Wgsl => {
+                writeln!(text, "static const {ty} C{id}[{numel}] = {{\n{elements}\n}};\n")
+            }
             Language::Rust => {
                 writeln!(text, "static C{id}: Aligned<[{ty}; {numel}]> = Aligned([\n{elements}\n]);\n")
             }
@@ -159,11 +170,11 @@ fn signature(language: Language, plan: &Description) -> String {
     let mut parts = Vec::new();
     for (k, (shape, dtype, _)) in plan.arguments.iter().enumerate() {
         let (ty, numel) = (language.stored(*dtype), shape.numel());
-        parts.push(language.of(format!("const {ty} x{k}[{numel}]"), format!("x{k}: &[{ty}; {numel}]")));
+        parts.push(language.native(format!("const {ty} x{k}[{numel}]"), format!("x{k}: &[{ty}; {numel}]")));
     }
     for (k, (shape, buffer)) in plan.results.iter().enumerate() {
         let (ty, numel) = (language.stored(plan.buffers[*buffer].dtype), shape.numel());
-        parts.push(language.of(format!("{ty} y{k}[{numel}]"), format!("y{k}: &mut [{ty}; {numel}]")));
+        parts.push(language.native(format!("{ty} y{k}[{numel}]"), format!("y{k}: &mut [{ty}; {numel}]")));
     }
     parts.join(", ")
 }
@@ -205,18 +216,17 @@ fn address(language: Language, plan: &Description, arena: &Arena, window: Window
         if start == 0 {
             base
         } else {
-            language.of(format!("{base} + {start}"), format!("{base}.add({start})"))
+            language.native(format!("{base} + {start}"), format!("{base}.add({start})"))
         }
     };
-    match (&own.role, language) {
-        (Role::Argument(k), Language::C) => plus(format!("x{k}")),
-        (Role::Argument(k), Language::Rust) => plus(format!("x{k}.as_ptr()")),
-        (Role::Result(k), Language::C) => plus(format!("y{k}")),
-        (Role::Result(k), Language::Rust) => plus(format!("y{k}.as_mut_ptr()")),
-        (Role::Constant(_), Language::C) => plus(format!("C{buffer}")),
-        (Role::Constant(_), Language::Rust) => plus(format!("C{buffer}.0.as_ptr()")),
-        (Role::Arena, Language::C) => format!("({ty} *)(void *)(arena->bytes + {offset})"),
-        (Role::Arena, Language::Rust) => format!("base.add({offset}).cast::<{ty}>()"),
+    match &own.role {
+        Role::Argument(k) => plus(language.native(format!("x{k}"), format!("x{k}.as_ptr()"))),
+        Role::Result(k) => plus(language.native(format!("y{k}"), format!("y{k}.as_mut_ptr()"))),
+        Role::Constant(_) => plus(language.native(format!("C{buffer}"), format!("C{buffer}.0.as_ptr()"))),
+        Role::Arena => language.native(
+            format!("({ty} *)(void *)(arena->bytes + {offset})"),
+            format!("base.add({offset}).cast::<{ty}>()"),
+        ),
     }
 }
 

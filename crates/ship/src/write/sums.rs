@@ -53,7 +53,7 @@ impl KernelWriter<'_> {
         let kernel = &self.step.kernel;
         let dtype = program.output_dtype(0);
         let (kept, terms) = (self.nest(&kernel.outputs[0].axes), self.nest(&kernel.reduced_axes()));
-        let outer = self.open_all(&kept.sizes);
+        let outer = self.open_grid(&kept.sizes);
         let total = self.begin(op, dtype);
         let count: usize = kernel.reduced_axes().iter().map(|&axis| kernel.space[axis]).product();
         if count > 0 {
@@ -66,7 +66,7 @@ impl KernelWriter<'_> {
         let value = self.finished(op, dtype, &total, count);
         let place = self.output_place(0, &[(&outer, &kept)]);
         self.store(0, &place, &value);
-        self.close_all(&outer);
+        self.close_grid(&outer);
     }
 
     pub(super) fn rows(&mut self, row_axes: usize) {
@@ -80,7 +80,7 @@ impl KernelWriter<'_> {
         let (rows, along) = (self.nest(&outer_axes), self.nest(&row));
         let needed = KernelWriter::needed(program, &program.outputs);
         let mut regs = vec![String::new(); program.instrs.len()];
-        let outer = self.open_all(&rows.sizes);
+        let outer = self.open_grid(&rows.sizes);
         for phase in 0..=of_rows.last {
             // The same along the row.
             for r in 0..regs.len() {
@@ -137,15 +137,16 @@ impl KernelWriter<'_> {
                 regs[usize::from(r)] = name;
             }
         }
-        self.close_all(&outer);
+        self.close_grid(&outer);
     }
 
     pub(super) fn contract(&mut self, epilogue: Option<&Program>) {
         let kernel = &self.step.kernel;
-        let tile = tile_axis(self.step);
+        // An invocation of WGSL has one result; its neighbours read neighbouring elements.
+        let tile = tile_axis(self.step).filter(|_| self.language != Language::Wgsl);
         let kept: Vec<usize> = kernel.outputs[0].axes.iter().copied().filter(|&a| Some(a) != tile).collect();
         let (rows, terms) = (self.nest(&kept), self.nest(&kernel.reduced_axes()));
-        let outer = self.open_all(&rows.sizes);
+        let outer = self.open_grid(&rows.sizes);
         match tile {
             None => self.one_sum(epilogue, &outer, &rows, &terms),
             Some(axis) => {
@@ -166,12 +167,12 @@ impl KernelWriter<'_> {
                 }
             }
         }
-        self.close_all(&outer);
+        self.close_grid(&outer);
     }
 
     /// One result of a contraction.
     fn one_sum(&mut self, epilogue: Option<&Program>, outer: &Loops, rows: &Nest, terms: &Nest) {
-        let dtype = self.step.kernel.operands[0].dtype;
+        let dtype = self.step.sum_dtype();
         let of = dtype.arithmetic();
         let sum = self.begin(ReduceOp::Sum, dtype);
         let inner = self.open_all(&terms.sizes);
@@ -220,14 +221,14 @@ impl KernelWriter<'_> {
         (axis, width, start): (usize, usize, Place),
     ) {
         let kernel = &self.step.kernel;
-        let dtype = kernel.operands[0].dtype;
+        let dtype = self.step.sum_dtype();
         let of = dtype.arithmetic();
         let (sums, ty) = (self.name("t"), self.language.register(of));
         let zero = self.literal(Scalar::Int(0), dtype);
-        let declaration = match self.language {
-            Language::C => format!("{ty} {sums}[{width}] = {{{zero}}};"),
-            Language::Rust => format!("let mut {sums}: [{ty}; {width}] = [{zero}; {width}];"),
-        };
+        let declaration = self.language.native(
+            format!("{ty} {sums}[{width}] = {{{zero}}};"),
+            format!("let mut {sums}: [{ty}; {width}] = [{zero}; {width}];"),
+        );
         self.line(&declaration);
         // A place moved by the start of the tile along the axis.
         let moved = |place: Place, stride: isize| {
@@ -249,10 +250,10 @@ impl KernelWriter<'_> {
             } else {
                 // One check of bounds for the tile.
                 let (array, stored) = (self.operand(k), self.language.stored(kernel.operands[k].dtype));
-                let text = match self.language {
-                    Language::C => format!("const {stored} *{name} = {array} + ({place});"),
-                    Language::Rust => format!("let {name} = &{array}[{place}..][..{width}];"),
-                };
+                let text = self.language.native(
+                    format!("const {stored} *{name} = {array} + ({place});"),
+                    format!("let {name} = &{array}[{place}..][..{width}];"),
+                );
                 self.line(&text);
                 factors.push(name);
             }

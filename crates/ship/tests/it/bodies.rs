@@ -7,7 +7,7 @@ use nn::functional::{
 use ship::{Budget, Target, ship};
 use tensor_core::{DType, Result, Tensor};
 
-use crate::programs::{Case, case, check};
+use crate::programs::{Case, case, check, native_case, page_error};
 
 /// Numbers from −2 to 2.
 pub(crate) fn floats(shape: &[usize], seed: u64) -> Tensor {
@@ -39,7 +39,7 @@ fn one(result: Result<Tensor>) -> Result<Vec<Tensor>> {
 fn maps() {
     let (x, y) = (floats(&[3, 20], 1), floats(&[3, 20], 2));
     let bytes = |seed, dtype| integers(&[5, 7], seed, (256, 128.0), dtype);
-    let same = |name: &str, dtype: DType| {
+    let same = |name: &str, dtype: DType, refusal: Option<&str>| {
         let f = |x: &[Tensor]| {
             let (a, b) = (&x[0], &x[1]);
             let sum = a.add(b)?.mul(&a.sub(b)?)?;
@@ -48,7 +48,11 @@ fn maps() {
             let pick = a.gt(b)?.where_cond(&a.maximum(b)?, &b.relu().neg())?;
             Ok(vec![sum, more, bits, pick, a.bitwise_right_shift(2)?, a.le(b)?, a.powi(3)])
         };
-        case(name, 0.0, vec![bytes(1, dtype), bytes(2, dtype)], f)
+        let arguments = vec![bytes(1, dtype), bytes(2, dtype)];
+        match refusal {
+            None => case(name, 0.0, arguments, f),
+            Some(refusal) => native_case(name, 0.0, arguments, f, refusal),
+        }
     };
     check(&[
         case("broadcast", 1e-6, vec![x.clone(), floats(&[20], 3)], |x| one(x[0].mul(&x[1])?.add(&x[0]))),
@@ -59,25 +63,48 @@ fn maps() {
         case("powers", 1e-5, vec![x.clone()], |x| {
             Ok(vec![x[0].powi(2), x[0].powi(3), x[0].powi(7), x[0].powi(-2), x[0].powi(1)])
         }),
+        native_case(
+            "wide_casts",
+            0.0,
+            vec![x.mul_scalar(100.0)],
+            |x| {
+                let wide = [DType::I64, DType::F64].map(|dtype| x[0].to_dtype(dtype));
+                let [whole, double] = wide;
+                let (whole, double) = (whole?, double?);
+                let back = [&whole, &double].map(|y| y.to_dtype(DType::F32));
+                let narrow = whole.to_dtype(DType::I8)?;
+                let [a, b] = back;
+                Ok(vec![whole, double, a?, b?, narrow])
+            },
+            "cannot be shipped to a page",
+        ),
         case("casts", 0.0, vec![x.mul_scalar(100.0)], |x| {
-            let to = [DType::I8, DType::I32, DType::I64, DType::U32, DType::Bool, DType::F64, DType::I16];
+            let to = [DType::I8, DType::I32, DType::U32, DType::Bool, DType::I16];
             let wide: Result<Vec<Tensor>> = to.iter().map(|&dtype| x[0].to_dtype(dtype)).collect();
             let mut all = wide?;
             let back: Result<Vec<Tensor>> = all.iter().map(|y| y.to_dtype(DType::F32)).collect();
             all.extend(back?);
-            all.push(all[2].to_dtype(DType::I8)?);
+            all.push(all[1].to_dtype(DType::I8)?);
             Ok(all)
         }),
-        case("doubles", 1e-12, vec![x.to_dtype(DType::F64).unwrap().contiguous().unwrap()], |x| {
-            Ok(vec![x[0].mul(&x[0])?.sub_scalar(0.1).abs(), x[0].isnan()])
+        case("indices", 0.0, vec![bytes(3, DType::I64)], |x| {
+            let wrapped = x[0].add_scalar(7).remainder_scalar(5);
+            Ok(vec![x[0].lt_scalar(0).where_cond(&wrapped, &x[0])?, x[0].to_dtype(DType::F32)?])
         }),
+        native_case(
+            "doubles",
+            1e-12,
+            vec![x.to_dtype(DType::F64).unwrap().contiguous().unwrap()],
+            |x| Ok(vec![x[0].mul(&x[0])?.sub_scalar(0.1).abs(), x[0].isnan()]),
+            "f64",
+        ),
         case("ranges", 0.0, vec![x.clone()], |x| {
             let positions = Tensor::arange(0.5, 30.5, 0.5, &x[0].device())?.reshape([3, 20])?;
             one(positions.add(&x[0]))
         }),
-        same("int8", DType::I8),
-        same("int32", DType::I32),
-        same("int64", DType::I64),
+        same("int8", DType::I8, None),
+        same("int32", DType::I32, None),
+        same("int64", DType::I64, Some("arithmetic of i64")),
     ]);
 }
 
@@ -193,6 +220,19 @@ fn indices_and_copies() {
         case("plain_pool", 0.0, vec![floats(&[1, 2, 9, 8], 1)], |x| one(max_pool2d(&x[0], [3, 3]))),
         pool("padded_pool", 1),
     ]);
+}
+
+#[test]
+fn an_index_out_of_range_is_an_error() {
+    let table = floats(&[7, 5], 2);
+    let at = |below: f64| vec![integers(&[20], 5, (7, below), DType::I64)];
+    let case = case("bad_index", 0.0, at(0.0), move |x| one(embedding(&x[0], &table)));
+    let case = case.with_arguments(&at(-1.0));
+    let text = case.interpreter_error();
+    assert!(text.contains("the index 7 is outside of an axis of 7"), "{text}");
+    if let Some(text) = page_error(&case) {
+        assert!(text.contains("an index is outside of the axis"), "{text}");
+    }
 }
 
 /// The line of the user is in the error of an operation that cannot be shipped.

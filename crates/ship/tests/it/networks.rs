@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nn::{Gru, Lstm, Module, TransformerEncoderLayer};
+use nn::{Conv2d, Gru, Linear, Lstm, Module, TransformerEncoderLayer, functional::max_pool2d};
 use onnx::{DataType, HostData, HostTensor, Model, Value};
 use tensor_core::{DType, Generator, Result, Tensor};
 
@@ -10,6 +10,25 @@ use crate::{
     bodies::floats,
     programs::{case, check},
 };
+
+/// The structures of examples/ship.
+#[test]
+fn networks_of_digits() {
+    let rng = Generator::seed(1, &backend_cpu::cpu());
+    let layers = [(64, 32), (32, 10), (64, 10)];
+    let [first, second, last] = layers.map(|(from, to)| Linear::new(from, to, &rng).unwrap());
+    let convs = [(1, 8), (8, 16)].map(|(from, to)| Conv2d::new(from, to, 3, &rng).unwrap());
+    check(&[
+        case("mlp", 1e-5, vec![floats(&[1, 64], 1)], move |x| {
+            Ok(vec![second.forward(&first.forward(&x[0])?.relu())?])
+        }),
+        case("cnn", 1e-5, vec![floats(&[1, 1, 14, 14], 1)], move |x| {
+            let x = max_pool2d(&convs[0].forward(&x[0])?.relu(), [2, 2])?;
+            let x = max_pool2d(&convs[1].forward(&x)?.relu(), [2, 2])?;
+            Ok(vec![last.forward(&x.flatten(1, -1)?)?])
+        }),
+    ]);
+}
 
 #[test]
 fn recurrent_layers() {

@@ -1,11 +1,13 @@
-//! Programs of several functions, compiled by gcc, clang and rustc. Their results are compared with the
-//! interpreter's, and these with the CPU's.
+//! Programs of several functions, compiled by gcc, clang and rustc, and on a page. Their results are compared
+//! with the interpreter's, and these with the CPU's.
 
 use std::{fmt::Write, fs, path::Path, process::Command};
 
 use autograd::{Compiled, compile, no_grad};
-use ship::{Shipment, Target, ship};
-use tensor_core::{DType, Result, Shape, Tensor};
+use ship::{Shipment, Sizes, Target, ship};
+use tensor_core::{DType, Result, Scalar, Shape, Tensor};
+
+use crate::{pages, qemu};
 
 /// The sanitizers of the C compilers, and warnings as errors.
 const C_FLAGS: &[&str] =
@@ -15,18 +17,83 @@ const C_FLAGS: &[&str] =
 pub(crate) struct Case {
     name: String,
     programs: [Shipment; 2],
+    /// The program for pages, unless it has what those cannot compute.
+    page: Option<Shipment>,
     arguments: Vec<Vec<u8>>,
     on_cpu: Vec<Vec<u8>>,
     /// The greatest difference from the CPU, relative to 1 and to the number.
     tolerance: f64,
 }
 
-/// Ships a function in both languages.
+impl Case {
+    /// The same program for other arguments, for which no results are known.
+    pub(crate) fn with_arguments(self, arguments: &[Tensor]) -> Case {
+        Case { arguments: arguments.iter().map(bytes).collect(), ..self }
+    }
+
+    pub(crate) fn sizes(&self) -> &Sizes {
+        self.programs[0].sizes()
+    }
+
+    /// The source of the program in C.
+    pub(crate) fn c_text(&self) -> &str {
+        &self.programs[0].files()[1].1
+    }
+
+    /// Leaves the program in C and Rust in a folder.
+    pub(crate) fn write(&self, folder: &Path) {
+        for (program, language) in self.programs.iter().zip(["c", "rust"]) {
+            program.write(&folder.join(format!("{}_{language}", self.name))).unwrap();
+        }
+    }
+
+    /// The only result, of f32, by the interpreter.
+    pub(crate) fn interpreted(&self) -> Vec<f32> {
+        let result = self.programs[0].interpret(&self.arguments).unwrap().remove(0);
+        result.chunks_exact(4).map(|four| f32::from_ne_bytes(four.try_into().unwrap())).collect()
+    }
+
+    /// Compares the only result on a Cortex-M4, where there is QEMU, with the interpreter; gives the
+    /// instructions.
+    pub(crate) fn on_microcontroller(&self) -> Option<u64> {
+        let (found, instructions) = qemu::run(&self.programs[0], &self.name, &self.arguments)?;
+        assert_eq!(vec![found], self.programs[0].interpret(&self.arguments).unwrap(), "{}", self.name);
+        Some(instructions)
+    }
+
+    pub(crate) fn interpreter_error(&self) -> String {
+        self.programs[0].interpret(&self.arguments).unwrap_err().to_string()
+    }
+}
+
+/// Ships a function in every language.
 pub(crate) fn case(
     name: &str,
     tolerance: f64,
     arguments: Vec<Tensor>,
     function: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+) -> Case {
+    shipped(name, tolerance, arguments, function, None)
+}
+
+/// Ships a function in Rust and C alone: a page refuses it, or has other bounds.
+pub(crate) fn native_case(
+    name: &str,
+    tolerance: f64,
+    arguments: Vec<Tensor>,
+    function: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+    refusal: &str,
+) -> Case {
+    shipped(name, tolerance, arguments, function, Some(refusal))
+}
+
+/// `refusal` is a part of the error of a page, or empty for a case that has none.
+fn shipped(
+    name: &str,
+    tolerance: f64,
+    arguments: Vec<Tensor>,
+    function: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+    refusal: Option<&str>,
 ) -> Case {
     let compiled: Compiled<Vec<Tensor>, Vec<Tensor>, _> = compile(|x: Vec<Tensor>| function(&x));
     let results = no_grad(|| compiled.call(arguments.clone())).unwrap();
@@ -34,7 +101,16 @@ pub(crate) fn case(
     let name = format!("case_{name}");
     let program = |target| ship(&compiled, target).unwrap().named(&name).unwrap();
     let programs = [program(Target::C), program(Target::Rust)];
-    Case { name, programs, arguments: arguments.iter().map(bytes).collect(), on_cpu, tolerance }
+    let page = match refusal {
+        None => Some(program(Target::Wgsl)),
+        Some("") => None,
+        Some(refusal) => {
+            let text = ship(&compiled, Target::Wgsl).unwrap_err().to_string();
+            assert!(text.contains(refusal) && text.contains(".rs:"), "{name}: {text}");
+            None
+        }
+    };
+    Case { name, programs, page, arguments: arguments.iter().map(bytes).collect(), on_cpu, tolerance }
 }
 
 /// The elements of a tensor in the host's bytes.
@@ -65,13 +141,71 @@ pub(crate) fn check(cases: &[Case]) {
     let mut command = Command::new("rustc");
     command.args(["--edition", "2021", "-O", "-C", "debug-assertions=on", "main.rs", "-o", "rust"]);
     compare(cases, &expected, &built_and_run(folder.path(), command, "rust"), "rustc");
+    check_pages(cases, &expected);
+}
+
+/// The greatest difference of a page's floats from the interpreter's, relative to 1 and to the number: the
+/// functions of pages have other polynomials, and WGSL lets compilers fuse products and sums.
+const PAGE_TOLERANCE: f64 = 3e-5;
+
+/// Compares the programs for pages with the interpreter: integers are the same.
+fn check_pages(cases: &[Case], expected: &[Vec<Vec<u8>>]) {
+    let folder = tempfile::tempdir().unwrap();
+    let of_pages: Vec<(&Case, &Shipment, &Vec<Vec<u8>>)> = cases
+        .iter()
+        .zip(expected)
+        .filter_map(|(case, expected)| Some((case, case.page.as_ref()?, expected)))
+        .collect();
+    if of_pages.is_empty() {
+        return;
+    }
+    for (case, page, _) in &of_pages {
+        let shader = &page.files()[0].1;
+        validate(&case.name, shader);
+        page.write(folder.path()).unwrap();
+    }
+    let input: Vec<u8> =
+        of_pages.iter().flat_map(|(case, ..)| case.arguments.iter().flatten().copied()).collect();
+    fs::write(folder.path().join("input"), input).unwrap();
+    let names: Vec<&str> = of_pages.iter().map(|(case, ..)| case.name.as_str()).collect();
+    let Some(output) = pages::results(folder.path(), &names) else { return };
+    let mut output = output.unwrap().into_iter();
+    for (case, page, expected) in of_pages {
+        for (k, ((_, dtype), expected)) in page.results().zip(expected).enumerate() {
+            let found: Vec<u8> = output.by_ref().take(expected.len()).collect();
+            assert_eq!(found.len(), expected.len(), "{}", case.name);
+            let [found, expected] = [&found, expected].map(|bytes| Scalar::from_bytes(dtype, bytes));
+            for (at, (found, expected)) in found.into_iter().zip(expected).enumerate() {
+                let (a, b) = (found.as_f64(), expected.as_f64());
+                let bound = if dtype.is_float() { PAGE_TOLERANCE * b.abs().max(1.0) } else { 0.0 };
+                let near = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= bound;
+                assert!(near, "{} on a page: element {at} of result {k} is {a:e}, not {b:e}", case.name);
+            }
+        }
+    }
+    assert_eq!(output.next(), None);
+}
+
+/// The error of a page for a case with wrong arguments.
+pub(crate) fn page_error(case: &Case) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    case.page.as_ref().unwrap().write(folder.path()).unwrap();
+    fs::write(folder.path().join("input"), case.arguments.concat()).unwrap();
+    pages::results(folder.path(), &[&case.name]).map(Result::unwrap_err)
+}
+
+fn validate(name: &str, shader: &str) {
+    let module = naga::front::wgsl::parse_str(shader);
+    let module = module.unwrap_or_else(|error| panic!("{name}: {}", error.emit_to_string(shader)));
+    let (flags, capabilities) = (naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty());
+    let validated = naga::valid::Validator::new(flags, capabilities).validate(&module);
+    validated.unwrap_or_else(|error| panic!("{name}: {}\n{shader}", error.emit_to_string(shader)));
 }
 
 /// The interpreter's results, which are close to the CPU's.
 fn interpreted(case: &Case) -> Vec<Vec<u8>> {
-    let [c, rust] = &case.programs;
+    let c = &case.programs[0];
     let found = c.interpret(&case.arguments).unwrap();
-    assert_eq!(found, rust.interpret(&case.arguments).unwrap());
     let sizes = c.sizes();
     assert!(sizes.arena * 10 <= sizes.peak * 11, "{}: {sizes:?} is not packed", case.name);
     for (k, ((_, dtype), (found, on_cpu))) in c.results().zip(found.iter().zip(&case.on_cpu)).enumerate() {
