@@ -29,6 +29,9 @@ const MAX_KNOWN_PICTURES: usize = 4096;
 /// The end of all numbers: indices have 32 bits and a sign.
 const END: u32 = i32::MAX as u32;
 
+/// Places in a list of numbers with their rows in a table, and the table.
+pub(crate) type Rows = (Vec<(usize, usize)>, Tensor);
+
 /// The pictures that a model is reading. A clone is the same object.
 #[derive(Clone)]
 pub struct Pictures(Arc<Registry>);
@@ -195,7 +198,7 @@ impl Pictures {
         vocab_size: usize,
         device: &Device,
         encode: impl Fn(&Tensor) -> Result<Tensor>,
-    ) -> Result<Option<(Vec<(usize, usize)>, Tensor)>> {
+    ) -> Result<Option<Rows>> {
         let tile_tokens = self.0.tile_tokens;
         let used = if self.is_empty() { Vec::new() } else { self.used() };
         let (mut places, mut tiles) = (Vec::new(), Vec::new());

@@ -184,7 +184,7 @@ fn with_longest([height, width]: [usize; 2], longest: usize, even: bool) -> [usi
     let ratio = width as f64 / height as f64;
     let rounded = |side: f64| {
         let side = side as usize;
-        (side + usize::from(even && side % 2 != 0)).max(1)
+        (side + usize::from(even && !side.is_multiple_of(2))).max(1)
     };
     match width >= height {
         true => [rounded(longest as f64 / ratio), longest],

@@ -77,7 +77,7 @@ impl SmolVlmConfig {
 
     pub(super) fn check(&self) -> Result<()> {
         let (side, scale) = (self.side(), self.scale_factor);
-        if scale == 0 || side == 0 || side % scale != 0 {
+        if scale == 0 || side == 0 || !side.is_multiple_of(scale) {
             let message = format!("{side} patches along a side, and a scale_factor of {scale}");
             return Err(Error::invalid(OP, message));
         }

@@ -71,7 +71,7 @@ impl SmolVlm {
         config.check()?;
         let source = weights.into();
         let model = source.at("model");
-        let vision = SiglipVisionModel::new(&config.vision_config, &model.at("vision_model"))?;
+        let vision = SiglipVisionModel::new(&config.vision_config, model.at("vision_model"))?;
         let square = config.vision_config.hidden_size * config.scale_factor.pow(2);
         let at = model.at("connector.modality_projection");
         let projection = at.linear("proj", square, config.text_config.hidden_size, false)?;
