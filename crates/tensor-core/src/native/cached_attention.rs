@@ -11,14 +11,19 @@ use crate::{
 /// implementation is this value itself: a backend that asks a [`Request`] for a `CachedAttention` computes it
 /// from these fields. cap(x) is c · tanh(x / c) for a `softcap` c, and x without.
 ///
-/// | input | shape | |
-/// |---|---|---|
-/// | query | `[N, H, L, E]` | of the last L positions |
-/// | keys, values | `[N, G, C, E]`, `[N, G, C, V]` | the long table; G divides H |
-/// | keys, values | `[N, G, T, E]`, `[N, G, T, V]` | the short table |
-/// | places | i32 `[3 + N]` or `[4]` | the position of the long table's first row; rows in use of the long and of the short table, whose positions follow each other; the first position of each text, or of all |
-/// | new keys, values | `[N, G, L, E]`, `[N, G, L, V]` | if the field asks for them: the last L rows in use of the short table, which are written before all else |
-/// | sinks | `[H]` | if the field asks for them: a score that each query sees beside its keys |
+/// | input | shape |
+/// |---|---|
+/// | query of the last L positions | `[N, H, L, E]` |
+/// | keys, values of the long table | `[N, G, C, E]`, `[N, G, C, V]` |
+/// | keys, values of the short table | `[N, G, T, E]`, `[N, G, T, V]` |
+/// | places, of i32 | `[3 + N]` or `[4]` |
+/// | new keys, values, if the field asks for them | `[N, G, L, E]`, `[N, G, L, V]` |
+/// | sinks, if the field asks for them | `[H]` |
+///
+/// G divides H. The places are the position of the long table's first row, the numbers of rows in use of the
+/// long and of the short table, whose positions follow each other, and the first position of each text, or of
+/// all. New keys and values are the last L rows in use of the short table, which are written before all else.
+/// A sink is a score that each query sees beside its keys.
 ///
 /// The result `[N, H, L, V]` has the inputs' dtype; the short table with the new rows follows, if there are
 /// any, in the place of the old one where nothing else reads that. The last query has the position of the last row in use,

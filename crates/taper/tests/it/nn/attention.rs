@@ -469,7 +469,7 @@ fn attention_to_a_cache_reads_the_rows_in_use() {
                 continue;
             }
             let found = Tensor::custom_kernel(Arc::new(of), &given).unwrap().swap_remove(0);
-            // The same rows come as new ones, into tables that have others in their place and that may be kept.
+            // The same rows come as new ones into tables that have others there, and that may be kept.
             let writing = CachedAttention { writes: true, ..of };
             let (used, [short_k, short_v]) = (places[2], [3, 4].map(|k| &inputs[k]));
             if used >= length {

@@ -69,10 +69,10 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
         for (o, (&result, output)) in draft.results.iter().zip(&draft.kernel.outputs).enumerate() {
             let (kernel, sources) = (&draft.kernel, &draft.sources);
             // Only maps work in place, and custom kernels where they say so.
-            let inputs = match &kernel.body {
-                Body::Map(_) => 0..sources.len(),
-                Body::Custom(custom) => custom.replaces(o).map_or(0..0, |input| input..input + 1),
-                _ => 0..0,
+            let inputs = if let Body::Custom(custom) = &kernel.body {
+                custom.replaces(o).map_or(0..0, |input| input..input + 1)
+            } else {
+                0..if matches!(kernel.body, Body::Map(_)) { sources.len() } else { 0 }
             };
             let reusable = match output.frame.is_none() {
                 true => reusable_input(analysis, kernel, (sources, inputs), &kept, &taken, output, &ends),
