@@ -301,8 +301,8 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
-    /// The buffers of a launch that is not in place, but for results that replace an input of a custom kernel:
-    /// of its kernel's dtypes, large enough, and with outputs that are not inputs.
+    /// The buffers of a launch that is not in place, but for results of a custom kernel that replace an
+    /// input: of its kernel's dtypes, large enough, and with outputs that are not inputs.
     pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;

@@ -124,8 +124,8 @@ impl Sampler {
         }
     }
 
-    /// The tokens that the filters leave with their probabilities (not normalized): most likely first if there
-    /// is a filter, and else in their order.
+    /// The tokens that the filters leave with their probabilities (not normalized): most likely first if
+    /// there is a filter, and else in their order.
     fn candidates(&self, scores: &[f64], temperature: f64) -> Vec<(usize, f64)> {
         let greatest = greatest(scores);
         // A difference of scores that are equal is 0, also where both are infinite by a penalty.
@@ -258,7 +258,7 @@ fn greatest(scores: &[f64]) -> f64 {
 /// vectorised: a vocabulary of 49,152 tokens takes it a thirtieth of a step of a small model.
 #[inline(always)]
 fn exp<const N: usize>(x: [f64; N]) -> [f64; N] {
-    /// 1.5 · 2^52: the numbers beside it are one apart, so that the low bits of a sum are the nearest integer.
+    /// 1.5 · 2^52: the numbers beside it are one apart, so that a sum's low bits are the nearest integer.
     const MAGIC: f64 = 6_755_399_441_055_744.0;
     /// 1 / k! for the powers of the series, the highest first; |r| is at most ln 2 / 2.
     const SERIES: [f64; 10] = [

@@ -30,8 +30,8 @@ pub(crate) struct BlockRows {
 // SAFETY: threads read the matrix, and write results of their own rows.
 unsafe impl Sync for BlockRows {}
 
-/// Sums of the products of vectors with rows of a matrix in blocks. A sum has the same bits beside any number
-/// of other vectors: its terms are added in one order.
+/// Sums of the products of vectors with rows of a matrix in blocks. A sum has the same bits beside any
+/// number of other vectors: its terms are added in one order.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockDots<'a> {
     pub(crate) x: &'a Panel,
@@ -70,7 +70,7 @@ impl Panel {
     }
 }
 
-/// Room for so many vectors of a panel that those beyond the last fill the registers of a kernel.
+/// The vectors that a panel has room for: a kernel reads whole registers of them.
 pub(super) fn side_by_side(vectors: usize) -> usize {
     match vectors {
         0 | 1 => 1,
@@ -104,8 +104,8 @@ type Sums<V, const VECTORS: usize, const REGISTERS: usize> = ([[V; REGISTERS]; V
 impl<F: Format, V: Integers, const SIDE: usize, const FEW: usize, const REGISTERS: usize>
     InRegisters<'_, F, V, SIDE, FEW, REGISTERS>
 {
-    /// Adds the products of block `i` of a row with some vectors. The offsets of numbers are added as products
-    /// with the sums of halves, which takes fewer operations than one for each number.
+    /// Adds the products of block `i` of a row with some vectors. The offsets of numbers are added as
+    /// products with the sums of halves, which takes fewer operations than one for each number.
     ///
     /// # Safety
     /// `block` can be read. The panel has room for the vectors, and a group for each of the block's.

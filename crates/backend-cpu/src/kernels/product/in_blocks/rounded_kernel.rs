@@ -85,8 +85,8 @@ impl Job for Rounding<'_> {
 /// 1.5 * 2^23: the numbers beside it are one apart.
 const ROUNDING: f32 = 12_582_912.0;
 
-/// Sums of the products of rounded vectors with rows of a matrix in blocks. A sum has the same bits beside any
-/// number of other vectors.
+/// Sums of the products of rounded vectors with rows of a matrix in blocks. A sum has the same bits beside
+/// any number of other vectors.
 #[derive(Clone, Copy)]
 pub(crate) struct RoundedDots<'a> {
     pub(crate) x: &'a Rounded,
@@ -253,7 +253,7 @@ mod tests {
             x[2 * GROUP..3 * GROUP].fill(1e-45);
             x[3 * GROUP] = f32::INFINITY;
             x[4 * GROUP] = f32::NAN;
-            // The numbers of another vector lie between.
+            // The panel has the numbers of another vector between them.
             let other = vec![1.0; x.len()];
             let rounded = Rounded::new(isa, &[&other, &x]);
             let integers = &rounded.integers[x.len()..];
