@@ -307,10 +307,8 @@ impl<'a> Bound<'a> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
         bound.require(op, kernel.operands.len(), kernel.outputs.len())?;
-        match &kernel.body {
-            Body::Custom(custom) => bound.require_apart_but(op, |o| custom.replaces(o))?,
-            _ => bound.require_apart(op)?,
-        }
+        let custom = if let Body::Custom(custom) = &kernel.body { Some(custom) } else { None };
+        bound.require_apart_but(op, |o| custom.and_then(|custom| custom.replaces(o)))?;
         for (input, operand) in bound.inputs.iter().zip(&kernel.operands) {
             Blocks::require(op, operand, *input)?;
         }
