@@ -26,12 +26,12 @@ use crate::{
 /// A sink is a score that each query sees beside its keys.
 ///
 /// The result `[N, H, L, V]` has the inputs' dtype; the short table with the new rows follows, if there are
-/// any, in the place of the old one where nothing else reads that. The last query has the position of the last
-/// row in use, and a query sees the rows from its text's first position, or from the beginning of its window,
-/// to its own position; without any, its result is 0. Terms are added in the order of positions, so that the
-/// bits of a text depend neither on other texts, nor on the tables' sizes, nor on which table has a row. On a
-/// device without this kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it from products and
-/// a mask.
+/// any, in the place of the old one where nothing else reads that. The last query has the position of the
+/// last row in use, and a query sees the rows from its text's first position, or from the beginning of its
+/// window, to its own position; without any, its result is 0. Terms are added in the order of positions, so
+/// that the bits of a text depend neither on other texts, nor on the tables' sizes, nor on which table has a
+/// row. On a device without this kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it from
+/// products and a mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CachedAttention {
     /// The factor of the scores.
