@@ -30,7 +30,7 @@ pub fn int8_activations() -> bool {
     CHOICE.load(Ordering::Relaxed) == INT8
 }
 
-/// Sets whether up to eight f32 vectors that are multiplied with a matrix in one of the formats of GGUF
+/// Sets whether up to 64 f32 vectors that are multiplied with a matrix in one of the formats of GGUF
 /// files are rounded to 8 bits first, 32 neighbours with one scale, as llama.cpp does: about twice the
 /// speed of such a product on a processor with products of bytes, for an error of at most 0.4 % of a
 /// group's greatest element. Products with more vectors stay exact, as they would not be faster. The choice

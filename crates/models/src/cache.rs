@@ -16,7 +16,10 @@ mod regroup;
 mod texts;
 mod undo;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use autograd::is_grad_enabled;
 use tensor_core::{CachedAttention, DType, Device, Error, Result, Tensor, eval_all};
@@ -82,6 +85,8 @@ struct ShortStep {
     window: Option<usize>,
     /// Whether the device has that kernel.
     has_kernel: bool,
+    /// The biases of devices without it, which all layers share.
+    bias: OnceLock<Tensor>,
 }
 
 /// Keys and values of all layers, for generation: [`LanguageModel::hidden`](crate::LanguageModel::hidden)
@@ -696,12 +701,15 @@ impl ShortStep {
         let places = [rows.start, rows.long, new.end];
         let places: Vec<i32> = places.iter().chain(each).map(|&place| place as i32).collect();
         let places = Tensor::from_vec(places, [3 + each.len()], device)?;
-        Ok(ShortStep { place, source, places, length, window, has_kernel })
+        Ok(ShortStep { place, source, places, length, window, has_kernel, bias: OnceLock::new() })
     }
 
     /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
     #[track_caller]
     fn bias(&self, capacity: usize, dtype: DType) -> Result<Tensor> {
+        if let Some(bias) = self.bias.get().filter(|bias| bias.dtype() == dtype) {
+            return Ok(bias.clone());
+        }
         let device = self.places.device();
         let number = |i: usize| self.places.narrow(0, i, 1);
         let (start, long, short) = (number(0)?, number(1)?, number(2)?);
@@ -720,7 +728,9 @@ impl ShortStep {
         let first = self.places.narrow(0, 3, texts)?.reshape([texts, 1, 1, 1, 1])?;
         let seen = seen.logical_and(&position.ge(&first)?)?;
         let number = |x: f64| Tensor::full((), x, (dtype, &device));
-        seen.where_cond(&number(0.0)?, &number(f64::NEG_INFINITY)?)
+        let bias = seen.where_cond(&number(0.0)?, &number(f64::NEG_INFINITY)?)?;
+        let _ = self.bias.set(bias.clone());
+        Ok(bias)
     }
 
     /// Whether the kernel reads a query and tables of these dtypes.
