@@ -511,6 +511,13 @@ fn padded(table: &Tensor, capacity: usize) -> Result<Tensor> {
     }
 }
 
+/// A table of as many rows that are not in use, for texts and heads of rows `[N, heads, L, E]`.
+#[track_caller]
+fn unused(like: &Tensor, rows: usize) -> Result<Tensor> {
+    let &[batch, heads, _, width] = like.dims() else { return Err(Error::invalid(OP, NO_ROWS)) };
+    Tensor::zeros([batch, heads, rows, width], (like.dtype(), &like.device()))
+}
+
 /// The rows of a tensor `[N, …]` with these numbers.
 #[track_caller]
 fn select_rows(tensor: &Tensor, rows: &[usize]) -> Result<Tensor> {
@@ -567,12 +574,7 @@ impl LayerCache {
         let Some((keys, values)) = self.long.take() else { return Ok(()) };
         let fitted = |table: Tensor| padded(&table.narrow(2, dropped, rows.long)?, rows.capacity);
         let (keys, values) = (fitted(keys)?, fitted(values)?);
-        let empty = |like: &Tensor| {
-            let dims = like.dims();
-            let shape = [dims[0], dims[1], TAIL_ROWS, dims[3]];
-            Tensor::zeros(shape, (like.dtype(), &like.device()))
-        };
-        self.tail = Some((empty(&keys)?, empty(&values)?));
+        self.tail = Some((unused(&keys, TAIL_ROWS)?, unused(&values, TAIL_ROWS)?));
         self.long = Some((keys, values));
         Ok(())
     }
@@ -603,12 +605,8 @@ impl LayerCache {
         scoring: Scoring<'_>,
     ) -> Result<Tensor> {
         if self.tail.is_none() {
-            let empty = |of: &Tensor, rows: usize| {
-                let &[batch, groups, _, width] = of.dims() else { return Err(Error::invalid(OP, NO_ROWS)) };
-                Tensor::zeros([batch, groups, rows, width], (of.dtype(), &of.device()))
-            };
-            self.long = Some((empty(key, rows.capacity)?, empty(value, rows.capacity)?));
-            self.tail = Some((empty(key, TAIL_ROWS)?, empty(value, TAIL_ROWS)?));
+            self.long = Some((unused(key, rows.capacity)?, unused(value, rows.capacity)?));
+            self.tail = Some((unused(key, TAIL_ROWS)?, unused(value, TAIL_ROWS)?));
         }
         let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
         let new = [key, value].map(Tensor::detach);
