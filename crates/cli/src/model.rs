@@ -10,7 +10,7 @@ use clap::Args;
 use taper::{
     Device,
     models::{
-        LanguageModel,
+        KvCache, LanguageModel, PackedRows,
         generate::{GenerationConfig, SamplingConfig},
         load_language_model,
         text::Tokenizer,
@@ -31,6 +31,26 @@ impl DeviceOption {
     /// Opens the device.
     pub(crate) fn open(&self) -> Outcome<Device> {
         Ok(taper::device(&self.device)?)
+    }
+}
+
+/// The option `--cache-bits`.
+#[derive(Args, Clone)]
+pub(crate) struct CacheOption {
+    /// Keeps keys and values of earlier positions in integers of 8 or 4 bits, which takes less memory
+    #[arg(long, value_name = "BITS")]
+    cache_bits: Option<usize>,
+}
+
+impl CacheOption {
+    /// The form of keys and values, if they are packed.
+    pub(crate) fn form(&self) -> Outcome<Option<PackedRows>> {
+        Ok(self.cache_bits.map(PackedRows::of_bits).transpose()?)
+    }
+
+    /// An empty cache for a model.
+    pub(crate) fn cache<M: LanguageModel + ?Sized>(&self, model: &M) -> Outcome<KvCache> {
+        Ok(model.new_cache().packed(self.form()?)?)
     }
 }
 

@@ -9,10 +9,14 @@
 //! On devices with the kernel [`CachedAttention`](tensor_core::CachedAttention), a text has the same bits
 //! however its tokens are divided into steps of at most [`MAX_STEP_TOKENS`], and beside any other texts.
 //!
+//! The long tables can be packed in integers of 8 or 4 bits ([`KvCache::packed`]): rows are rounded once, when
+//! they leave the short table.
+//!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
 mod positioned;
 mod regroup;
+mod table;
 mod texts;
 mod undo;
 
@@ -22,9 +26,9 @@ use std::{
 };
 
 use autograd::is_grad_enabled;
-use tensor_core::{CachedAttention, DType, Device, Error, Result, Tensor, eval_all};
+use tensor_core::{CachedAttention, DType, Device, Error, PackedRows, Result, Tensor, eval_all};
 
-use self::{positioned::Noted, texts::Texts, undo::Begun};
+use self::{positioned::Noted, table::Table, texts::Texts, undo::Begun};
 pub(crate) use self::{positioned::RepeatedSteps, undo::Checkpoint};
 use crate::attention::{Masking, Scoring, attend_by, causal_mask};
 
@@ -46,8 +50,10 @@ pub(crate) const MOST_TAKEN_BACK: usize = TAIL_ROWS;
 /// The keys and values of one layer: `[N, heads, rows, E]` each.
 #[derive(Clone, Debug, Default)]
 pub struct LayerCache {
-    long: Option<(Tensor, Tensor)>,
+    long: Option<[Table; 2]>,
     tail: Option<(Tensor, Tensor)>,
+    /// The form of the long tables, if they are packed.
+    packed: Option<PackedRows>,
 }
 
 /// The rows in use, which are the same in all layers with the same window.
@@ -132,6 +138,31 @@ impl KvCache {
         KvCache { states: vec![Vec::new(); recurrent_layers], ..KvCache::new(windows) }
     }
 
+    /// This cache, which is empty, with keys and values in integers of 8 or 4 bits: a half to a fifth of the
+    /// memory of f32, or of twice that for half types. The last 64 positions stay as they are. Heads must have
+    /// multiples of 16 numbers, which the first step checks. Where a text is written in steps of another size,
+    /// its positions are rounded at other times, and the last digits of its logits differ.
+    ///
+    /// # Errors
+    /// A cache that already has positions.
+    #[track_caller]
+    pub fn packed(mut self, form: impl Into<Option<PackedRows>>) -> Result<KvCache> {
+        if self.len > 0 {
+            return Err(Error::invalid(OP, "a cache is packed before its first tokens"));
+        }
+        self.set_form(form.into());
+        Ok(self)
+    }
+
+    pub(crate) fn set_form(&mut self, packed: Option<PackedRows>) {
+        self.layers.iter_mut().for_each(|layer| layer.packed = packed);
+    }
+
+    /// The form of the long tables, if they are packed.
+    fn form(&self) -> Option<PackedRows> {
+        self.layers.first().and_then(|layer| layer.packed)
+    }
+
     /// The state of a recurrent layer after the positions of the cache: the tensors `[N, …]` that it gave to
     /// [`KvCache::set_states`], none at first.
     ///
@@ -194,8 +225,9 @@ impl KvCache {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        let states = vec![Vec::new(); self.states.len()];
+        let (states, packed) = (vec![Vec::new(); self.states.len()], self.form());
         *self = KvCache { states, ..KvCache::new(std::mem::take(&mut self.windows)) };
+        self.set_form(packed);
     }
 
     /// Forgets the positions from `len` on, for instance those of rejected guesses.
@@ -241,8 +273,11 @@ impl KvCache {
         // All are made before any is replaced, so that an error changes nothing.
         let mut contents = self.contents();
         for layer in &mut contents.layers {
-            for table in [&mut layer.long, &mut layer.tail].into_iter().flatten() {
-                *table = (chosen(&table.0)?, chosen(&table.1)?);
+            for table in layer.long.iter_mut().flatten() {
+                *table = table.select(rows)?;
+            }
+            if let Some((keys, values)) = &mut layer.tail {
+                (*keys, *values) = (chosen(keys)?, chosen(values)?);
             }
         }
         for state in contents.states.iter_mut().flatten() {
@@ -391,8 +426,8 @@ impl KvCache {
         let shared = cache.and_then(|(window, cache)| Some((cache, self.shared.get(window)?)));
         match shared {
             Some((cache, Shared::Whole(masking))) => {
-                let (key, value) = cache.long.as_ref().ok_or_else(|| Error::invalid(OP, NO_ROWS))?;
-                attend_by([query, key, value], scoring, masking)
+                let [key, value] = cache.long.as_ref().ok_or_else(|| Error::invalid(OP, NO_ROWS))?;
+                attend_by([query, &key.numbers()?, &value.numbers()?], scoring, masking)
             }
             Some((cache, Shared::Short { step, .. })) => cache.scored(query, step, None, scoring),
             None => Err(Error::invalid(OP, "a step begins with KvCache::begin")),
@@ -421,15 +456,15 @@ impl KvCache {
         eval_all(&self.long_tables().collect::<Vec<_>>())
     }
 
-    /// The bytes of the long tables and the states.
-    pub(crate) fn bytes(&self) -> usize {
+    /// The bytes of the tables that grow with the positions, and of the states of recurrent layers.
+    pub fn bytes(&self) -> usize {
         self.long_tables().map(|table| table.numel() * table.dtype().size()).sum()
     }
 
     /// The long tables of all layers, and the states of recurrent ones.
     fn long_tables(&self) -> impl Iterator<Item = &Tensor> {
-        let tables = self.layers.iter().filter_map(|layer| layer.long.as_ref());
-        tables.flat_map(|(keys, values)| [keys, values]).chain(self.states.iter().flatten())
+        let tables = self.layers.iter().flat_map(|layer| layer.long.iter().flatten());
+        tables.flat_map(Table::parts).chain(self.states.iter().flatten())
     }
 
     /// Ends a step: its positions now belong to the cache.
@@ -479,7 +514,14 @@ pub(crate) fn has_kernel(dtype: DType, device: &Device) -> Result<bool> {
     if is_grad_enabled() {
         return Ok(false);
     }
-    let kernel = CachedAttention { scale: 1.0, softcap: None, window: None, writes: false, sinks: false };
+    let kernel = CachedAttention {
+        scale: 1.0,
+        softcap: None,
+        window: None,
+        writes: false,
+        sinks: false,
+        packed: None,
+    };
     let table = Tensor::zeros([1, 1, 1, 1], (dtype, device))?;
     let places = Tensor::zeros([4], (DType::I32, device))?;
     Tensor::has_custom_kernel(Arc::new(kernel), &[&table, &table, &table, &table, &table, &places])
@@ -511,13 +553,6 @@ fn padded(table: &Tensor, capacity: usize) -> Result<Tensor> {
     }
 }
 
-/// A table of as many rows that are not in use, for texts and heads of rows `[N, heads, L, E]`.
-#[track_caller]
-fn unused(like: &Tensor, rows: usize) -> Result<Tensor> {
-    let &[batch, heads, _, width] = like.dims() else { return Err(Error::invalid(OP, NO_ROWS)) };
-    Tensor::zeros([batch, heads, rows, width], (like.dtype(), &like.device()))
-}
-
 /// The rows of a tensor `[N, …]` with these numbers.
 #[track_caller]
 fn select_rows(tensor: &Tensor, rows: &[usize]) -> Result<Tensor> {
@@ -531,17 +566,17 @@ fn select_rows(tensor: &Tensor, rows: &[usize]) -> Result<Tensor> {
 impl LayerCache {
     /// The keys and the values in use, in the order of their positions: those of either table that has any.
     #[track_caller]
-    fn in_use(&self, rows: &Rows) -> Result<[Vec<Tensor>; 2]> {
-        let [mut keys, mut values] = [const { Vec::new() }; 2];
-        for (table, count) in [(&self.long, rows.long), (&self.tail, rows.tail)] {
-            if let Some((old_keys, old_values)) = table
-                && count > 0
-            {
-                keys.push(old_keys.narrow(2, 0, count)?);
-                values.push(old_values.narrow(2, 0, count)?);
+    fn in_use(&self, rows: &Rows) -> Result<[Vec<Table>; 2]> {
+        let mut tables = [const { Vec::new() }; 2];
+        for (kind, tables) in tables.iter_mut().enumerate() {
+            if let (Some(long), true) = (&self.long, rows.long > 0) {
+                tables.push(long[kind].narrow(0, rows.long)?);
+            }
+            if let (Some((keys, values)), true) = (&self.tail, rows.tail > 0) {
+                tables.push(Table::plain(&[keys, values][kind].narrow(2, 0, rows.tail)?));
             }
         }
-        Ok([keys, values])
+        Ok(tables)
     }
 
     /// Attention of several new rows; the tables then hold all rows without gaps, see
@@ -553,17 +588,24 @@ impl LayerCache {
         [_, key, value]: [&Tensor; 3],
         attend: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let [mut keys, mut values] = self.in_use(rows)?;
-        let (keys, values) = match keys.is_empty() {
-            true => (key.clone(), value.clone()),
-            false => {
-                keys.push(key.clone());
-                values.push(value.clone());
-                (Tensor::concat(&keys, 2)?, Tensor::concat(&values, 2)?)
+        let [keys, values] = self.in_use(rows)?;
+        let all = |old: &[Table], new: &Tensor| {
+            if old.is_empty() {
+                return Ok(new.clone());
+            }
+            let old = old.iter().map(Table::numbers).collect::<Result<Vec<_>>>()?;
+            Tensor::concat(&old.iter().chain([new]).collect::<Vec<_>>(), 2)
+        };
+        let (all_keys, all_values) = (all(&keys, key)?, all(&values, value)?);
+        let out = attend(&all_keys, &all_values)?;
+        let stored = |mut old: Vec<Table>, new: &Tensor, all: &Tensor| match self.packed {
+            None => Ok(Table::plain(all)),
+            Some(_) => {
+                old.push(Table::plain(new));
+                Table::joined(&old, 2, self.packed)
             }
         };
-        let out = attend(&keys, &values)?;
-        self.long = Some((keys.detach(), values.detach()));
+        self.long = Some([stored(keys, key, &all_keys)?, stored(values, value, &all_values)?]);
         self.tail = None;
         Ok(out)
     }
@@ -571,11 +613,16 @@ impl LayerCache {
     /// Makes the tables of a layer from rows without gaps, less the first `dropped`.
     #[track_caller]
     fn store(&mut self, dropped: usize, rows: &Rows) -> Result<()> {
-        let Some((keys, values)) = self.long.take() else { return Ok(()) };
-        let fitted = |table: Tensor| padded(&table.narrow(2, dropped, rows.long)?, rows.capacity);
-        let (keys, values) = (fitted(keys)?, fitted(values)?);
-        self.tail = Some((unused(&keys, TAIL_ROWS)?, unused(&values, TAIL_ROWS)?));
-        self.long = Some((keys, values));
+        let Some([keys, values]) = self.long.take() else { return Ok(()) };
+        let fitted = |table: Table| table.narrow(dropped, rows.long)?.padded(rows.capacity);
+        self.begin_tail([fitted(keys)?, fitted(values)?])
+    }
+
+    /// Takes a long table, and a short one without rows in use.
+    #[track_caller]
+    fn begin_tail(&mut self, [keys, values]: [Table; 2]) -> Result<()> {
+        self.tail = Some((keys.no_rows(TAIL_ROWS)?, values.no_rows(TAIL_ROWS)?));
+        self.long = Some([keys, values]);
         Ok(())
     }
 
@@ -583,13 +630,8 @@ impl LayerCache {
     /// use of the long one afterwards.
     #[track_caller]
     fn merge(&mut self, before: &Rows, rows: &Rows) -> Result<()> {
-        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (self.long.take(), self.tail.take()) else {
-            return Err(Error::invalid(OP, NO_ROWS));
-        };
-        let all = |long: &Tensor, tail: &Tensor| {
-            Tensor::concat(&[&long.narrow(2, 0, before.long)?, &tail.narrow(2, 0, before.tail)?], 2)
-        };
-        self.long = Some((all(&long_k, &tail_k)?, all(&long_v, &tail_v)?));
+        let [keys, values] = self.in_use(before)?;
+        self.long = Some([Table::joined(&keys, 2, self.packed)?, Table::joined(&values, 2, self.packed)?]);
         self.store(before.long + before.tail - rows.long, rows)
     }
 
@@ -605,16 +647,16 @@ impl LayerCache {
         scoring: Scoring<'_>,
     ) -> Result<Tensor> {
         if self.tail.is_none() {
-            self.long = Some((unused(key, rows.capacity)?, unused(value, rows.capacity)?));
-            self.tail = Some((unused(key, TAIL_ROWS)?, unused(value, TAIL_ROWS)?));
+            let unused = |like: &Tensor| Table::unused(like, rows.capacity, self.packed);
+            self.begin_tail([unused(key)?, unused(value)?])?;
         }
         let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
         let new = [key, value].map(Tensor::detach);
-        if let (Some((long_k, long_v)), None) = (&self.long, bias)
-            && step.reads_by_kernel([query, long_k, key])
+        if let (Some(long), None) = (&self.long, bias)
+            && step.reads_by_kernel([query.dtype(), long[0].dtype(), key.dtype()])
         {
-            let tables = [long_k, long_v, &tail_k, &tail_v];
-            let [out, tail_k, tail_v] = &step.by_kernel(query, tables, Some(&new), scoring)?[..] else {
+            let results = step.by_kernel(query, long, [&tail_k, &tail_v], Some(&new), scoring)?;
+            let [out, tail_k, tail_v] = &results[..] else {
                 return Err(Error::invalid(OP, NO_ROWS));
             };
             self.tail = Some((tail_k.clone(), tail_v.clone()));
@@ -634,25 +676,25 @@ impl LayerCache {
         bias: Option<&Tensor>,
         scoring: Scoring<'_>,
     ) -> Result<Tensor> {
-        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, &self.tail) else {
+        let (Some(long), Some((tail_k, tail_v))) = (&self.long, &self.tail) else {
             return Err(Error::invalid(OP, NO_ROWS));
         };
         let &[batch, heads, length, width] = query.dims() else {
             return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
         };
-        if bias.is_none() && step.reads_by_kernel([query, long_k, tail_k]) {
-            let tables = [long_k, long_v, tail_k, tail_v];
-            return Ok(step.by_kernel(query, tables, None, scoring)?.swap_remove(0));
+        if bias.is_none() && step.reads_by_kernel([query.dtype(), long[0].dtype(), tail_k.dtype()]) {
+            return Ok(step.by_kernel(query, long, [tail_k, tail_v], None, scoring)?.swap_remove(0));
         }
-        let seen = step.bias(long_k.dims()[2], query.dtype())?;
+        let (capacity, [long_k, long_v]) = (long[0].rows(), [long[0].numbers()?, long[1].numbers()?]);
+        let seen = step.bias(capacity, query.dtype())?;
         let bias = &match bias {
             Some(bias) => seen.add(&bias.unsqueeze(2)?)?,
             None => seen,
         };
         let groups = tail_k.dims()[1];
-        let (per_group, capacity) = (heads / groups, long_k.dims()[2]);
+        let per_group = heads / groups;
         let query = query.reshape([batch, groups, per_group * length, width])?;
-        let scores = [long_k, tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
+        let scores = [&long_k, tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
         let [of_long, of_tail] = scores;
         let scores = scoring.capped(&Tensor::concat(&[of_long?, of_tail?], -1)?);
         let columns = capacity + TAIL_ROWS;
@@ -666,7 +708,7 @@ impl LayerCache {
             ])?,
         };
         let weights = scoring.weights(&scores, groups)?;
-        let of_long = weights.narrow(-1, 0, capacity)?.matmul(long_v)?;
+        let of_long = weights.narrow(-1, 0, capacity)?.matmul(&long_v)?;
         let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(tail_v)?.add(&of_long)?;
         let last = tail_v.dims()[3];
         out.reshape([batch, heads, length, last])
@@ -732,8 +774,8 @@ impl ShortStep {
     }
 
     /// Whether the kernel reads a query and tables of these dtypes.
-    fn reads_by_kernel(&self, tensors: [&Tensor; 3]) -> bool {
-        self.has_kernel && tensors.iter().all(|tensor| tensor.dtype() == DType::F32)
+    fn reads_by_kernel(&self, dtypes: [DType; 3]) -> bool {
+        self.has_kernel && dtypes == [DType::F32; 3]
     }
 
     /// The results of [`CachedAttention`].
@@ -741,16 +783,18 @@ impl ShortStep {
     fn by_kernel(
         &self,
         query: &Tensor,
-        [long_k, long_v, tail_k, tail_v]: [&Tensor; 4],
+        long: &[Table; 2],
+        tail: [&Tensor; 2],
         new: Option<&[Tensor; 2]>,
         Scoring { scale, softcap, sinks }: Scoring<'_>,
     ) -> Result<Vec<Tensor>> {
         let (writes, window) = (new.is_some(), self.window);
-        let kernel = CachedAttention { scale, softcap, window, writes, sinks: sinks.is_some() };
+        let (packed, with_sinks) = (long[0].packed(), sinks.is_some());
+        let kernel = CachedAttention { scale, softcap, window, writes, sinks: with_sinks, packed };
         let sinks = sinks.map(|sinks| sinks.to_dtype(query.dtype())).transpose()?;
-        let inputs = [query, long_k, long_v, tail_k, tail_v, &self.places];
+        let tables = long.iter().flat_map(Table::parts).chain(tail).chain([&self.places]);
         let inputs: Vec<&Tensor> =
-            inputs.into_iter().chain(new.into_iter().flatten()).chain(&sinks).collect();
+            [query].into_iter().chain(tables).chain(new.into_iter().flatten()).chain(&sinks).collect();
         Tensor::custom_kernel(Arc::new(kernel), &inputs)
     }
 

@@ -101,6 +101,7 @@ pub use rwkv7::{Rwkv7, Rwkv7Config};
 pub use seq2seq::ConditionedDecoder;
 pub use smolvlm::{SmolVlm, SmolVlmConfig};
 pub use t5::{T5, T5Config, T5Decoder};
+pub use tensor_core::PackedRows;
 pub use weight_source::{Initial, WeightSource};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

@@ -100,6 +100,7 @@ pub use native::{
     grid_sample::{GridMode, GridPadding, GridSample},
     max_pool::MaxPool,
     nonzero::Nonzero,
+    packed_rows::PackedRows,
     places::SearchSorted,
     recurrence::{Recurrence, RecurrencePass, RecurrentCell},
     running_extreme::RunningExtreme,

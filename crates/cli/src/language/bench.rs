@@ -22,7 +22,7 @@ use taper::{
 
 use crate::{
     error::Outcome,
-    model::{self, DeviceOption},
+    model::{self, CacheOption, DeviceOption},
     output,
 };
 
@@ -55,6 +55,8 @@ pub(crate) struct Options {
     /// Prints JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cache: CacheOption,
     #[command(flatten)]
     device: DeviceOption,
 }
@@ -90,18 +92,18 @@ impl Test {
 
     /// Runs the test once.
     fn run(self, engine: &mut Engine) -> taper::Result<()> {
-        let model = engine.model();
+        let (model, mut cache) = (engine.model(), engine.empty_cache());
         let vocabulary = model.vocab_size().max(1);
         match self {
             Test::Prompt(tokens) => {
                 // Any tokens do; a prime step visits many of them.
                 let ids: Vec<i32> = (0..tokens).map(|k| (k * 7919 % vocabulary) as i32).collect();
                 let ids = Tensor::from_vec(ids, [1, tokens], &model.device())?;
-                no_grad(|| model.next_logits(&ids, &mut model.new_cache()))?.to_f64_vec()?;
+                no_grad(|| model.next_logits(&ids, &mut cache))?.to_f64_vec()?;
             }
             Test::Generate(tokens) => {
                 let config = GenerationConfig { max_new_tokens: tokens, ..Default::default() };
-                for token in generate_from(model, model.new_cache(), &[0], &config)? {
+                for token in generate_from(model, cache, &[0], &config)? {
                     token?;
                 }
             }
@@ -215,7 +217,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
         device,
     };
     let texts = options.texts.iter().copied().max().unwrap_or(0).max(1);
-    let config = EngineConfig { max_sequences: texts, kept_bytes: 0, ..Default::default() };
+    let packed = options.cache.form()?;
+    let config = EngineConfig { max_sequences: texts, kept_bytes: 0, packed, ..Default::default() };
     let mut engine = Engine::new(model, config)?;
     let mut found = Vec::new();
     if !options.json {

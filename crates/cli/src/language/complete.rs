@@ -9,7 +9,7 @@ use taper::models::text::{TextOptions, generate_text};
 use super::spoken;
 use crate::{
     error::Outcome,
-    model::{self, DeviceOption, SamplingOptions},
+    model::{self, CacheOption, DeviceOption, SamplingOptions},
     output,
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct Options {
     #[command(flatten)]
     sampling: SamplingOptions,
     #[command(flatten)]
+    cache: CacheOption,
+    #[command(flatten)]
     device: DeviceOption,
 }
 
@@ -41,7 +43,7 @@ pub(crate) fn run(options: Options) -> Outcome {
     let prompt = loaded.tokenizer.encode(&options.prompt, true)?.ids;
     let config = options.sampling.config(loaded.tokenizer.end_tokens());
     let text = TextOptions { stop_words: options.sampling.stop, ..Default::default() };
-    let cache = loaded.model.new_cache();
+    let cache = options.cache.cache(&*loaded.model)?;
     let mut pieces = generate_text(&*loaded.model, &loaded.tokenizer, cache, &prompt, &config, &text)?;
     if !options.json {
         spoken::print(&mut pieces, prompt.len(), Instant::now())?;

@@ -15,7 +15,7 @@ use taper::{
 use crate::{
     error::{Outcome, read_text},
     formats,
-    model::{self, DeviceOption, Loaded},
+    model::{self, CacheOption, DeviceOption, Loaded},
     output,
 };
 
@@ -61,6 +61,8 @@ pub(crate) struct Options {
     json: bool,
     #[command(flatten)]
     rounding: Rounding,
+    #[command(flatten)]
+    cache: CacheOption,
     #[command(flatten)]
     device: DeviceOption,
 }
@@ -148,7 +150,11 @@ pub(crate) fn run(options: &Options) -> Outcome {
     round(&mut loaded, options)?;
     let ids = tokens(&loaded.tokenizer, &options.text, options.tokens)?;
     let begin = Instant::now();
-    let found = generate::perplexity(&*loaded.model, &ids, options.context, options.stride)?;
+    let (model, packed) = (&*loaded.model, options.cache.form()?);
+    let found = generate::perplexity_by(&ids, options.context, options.stride, |window| match packed {
+        Some(form) => generate::log_probabilities_in(model, model.new_cache().packed(form)?, window),
+        None => generate::log_probabilities(model, window),
+    })?;
     let rate = found.tokens as f64 / begin.elapsed().as_secs_f64();
     eprintln!("[{} tokens, {rate:.1} a second on {device}]", found.tokens);
     if options.json {

@@ -47,7 +47,10 @@ use self::{
     pool::{Pool, PoolConfig},
     served::Listed,
 };
-use crate::{error::Outcome, model::DeviceOption};
+use crate::{
+    error::Outcome,
+    model::{CacheOption, DeviceOption},
+};
 
 /// The variable of the environment that has the key if `--api-key` is not given.
 const KEY_VARIABLE: &str = "TAPER_API_KEY";
@@ -94,6 +97,8 @@ pub(crate) struct Options {
     /// Mebibytes of keys and values of earlier texts that a model keeps, for prompts that begin as they do
     #[arg(long, default_value_t = 256)]
     max_kept: usize,
+    #[command(flatten)]
+    cache: CacheOption,
     /// Mebibytes of weights in memory: a model is loaded by its first request, and one that is not in use
     /// makes room; without it, all models are loaded at the start
     #[arg(long)]
@@ -182,7 +187,8 @@ impl Server {
 pub(crate) fn run(options: &Options) -> Outcome {
     let device = options.device.open()?;
     let (max_sequences, kept_bytes) = (options.max_batch, options.max_kept.saturating_mul(1 << 20));
-    let engine = EngineConfig { max_sequences, kept_bytes, ..Default::default() };
+    let engine =
+        EngineConfig { max_sequences, kept_bytes, packed: options.cache.form()?, ..Default::default() };
     let timeout = Duration::from_secs(options.timeout);
     let models = options.models.iter().map(|argument| Listed::find(argument)).collect::<Outcome<_>>()?;
     let config = PoolConfig {

@@ -14,7 +14,7 @@ use tensor_core::{
     autocast::autocast_dtype, is_capturing, lock, note_host_state,
 };
 
-use super::{KvCache, Rows, SHORT_STEP_TOKENS, Shared, ShortStep, TAIL_ROWS, undo::Begun};
+use super::{KvCache, Rows, SHORT_STEP_TOKENS, Shared, ShortStep, TAIL_ROWS, table::Table, undo::Begun};
 use crate::{Rope, RopeTables, attention::PositionTable};
 
 /// Makes tensors that depend on the position of a step, which was begun.
@@ -148,8 +148,8 @@ impl KvCache {
     /// The tensors that a short step reads: those that it replaces, and the long tables.
     fn tables(&mut self) -> Vec<Tensor> {
         let mut tables: Vec<Tensor> = self.replaced().map(|table| table.clone()).collect();
-        let long = self.layers.iter().filter_map(|layer| layer.long.as_ref());
-        tables.extend(long.flat_map(|(keys, values)| [keys.clone(), values.clone()]));
+        let long = self.layers.iter().flat_map(|layer| layer.long.iter().flatten());
+        tables.extend(long.flat_map(Table::parts).cloned());
         tables
     }
 }

@@ -3,7 +3,7 @@
 
 use tensor_core::{Error, Result, Tensor};
 
-use super::{KvCache, OP, Rows, select_rows};
+use super::{KvCache, OP, Rows, select_rows, table::Table};
 
 /// Some rows of a cache.
 struct Part<'a> {
@@ -27,13 +27,13 @@ impl<'a> Part<'a> {
 
     /// This part of the tables of a layer with a window: `count` rows, of which the first are zeros.
     #[track_caller]
-    fn tables(&self, layer: usize, window: Option<usize>, count: usize) -> Result<(Tensor, Tensor)> {
+    fn tables(&self, layer: usize, window: Option<usize>, count: usize) -> Result<(Table, Table)> {
         let rows = self.cache.rows.get(&window).copied().unwrap_or_default();
         let [keys, values] = self.cache.layers[layer].in_use(&rows)?;
-        let table = |tables: &[Tensor]| {
+        let table = |tables: &[Table]| {
             let needed = self.needed(window);
-            let all = Tensor::concat(tables, 2)?.narrow(2, rows.long + rows.tail - needed, needed)?;
-            select_rows(&all, self.rows)?.pad(&[(0, 0), (0, 0), (count - needed, 0), (0, 0)], 0.0)
+            let all = Table::joined(tables, 2, self.cache.form())?;
+            all.narrow(rows.long + rows.tail - needed, needed)?.select(self.rows)?.after_zeros(count - needed)
         };
         Ok((table(&keys)?, table(&values)?))
     }
@@ -63,6 +63,9 @@ impl KvCache {
             if cache.windows != first.windows || cache.states.len() != first.states.len() {
                 return Err(Error::invalid(OP, "caches of different layers cannot join"));
             }
+            if cache.form() != first.form() {
+                return Err(Error::invalid(OP, "packed and other caches cannot join"));
+            }
             if cache.batch().is_none() {
                 return Err(Error::invalid(OP, "a cache joins others after its first step"));
             }
@@ -70,6 +73,7 @@ impl KvCache {
         }
         let parts: Vec<Part<'_>> = parts.iter().map(|(cache, rows)| Part::new(cache, rows)).collect();
         let mut joined = KvCache::new(first.windows.clone());
+        joined.set_form(first.form());
         joined.len = parts.iter().map(|part| part.longest).max().unwrap_or(0);
         let pads: Vec<usize> = parts
             .iter()
@@ -83,10 +87,11 @@ impl KvCache {
             let next = joined.rows[window];
             for (layer, _) in first.windows.iter().enumerate().filter(|(_, of)| *of == window) {
                 let tables = parts.iter().map(|part| part.tables(layer, *window, count));
-                let (keys, values): (Vec<Tensor>, Vec<Tensor>) =
+                let (keys, values): (Vec<Table>, Vec<Table>) =
                     tables.collect::<Result<Vec<_>>>()?.into_iter().unzip();
                 let layer = &mut joined.layers[layer];
-                layer.long = Some((Tensor::concat(&keys, 0)?, Tensor::concat(&values, 0)?));
+                layer.long =
+                    Some([Table::joined(&keys, 0, layer.packed)?, Table::joined(&values, 0, layer.packed)?]);
                 layer.store(next.start - all.start, &next)?;
             }
         }

@@ -69,7 +69,7 @@ impl KvCache {
 
     /// The number of rows of the batch, once there are any.
     pub(crate) fn batch(&self) -> Option<usize> {
-        let attended = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?.0.dims()[0]));
+        let attended = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?[0].texts()));
         attended.or_else(|| self.states.iter().flatten().map(|state| state.dims()[0]).next())
     }
 

@@ -32,7 +32,7 @@ pub use beam::{Beam, BeamConfig, beam_search};
 pub use logits_rule::LogitsRule;
 pub use sampler::{Sampler, SamplingConfig};
 pub(crate) use sampler::{argmax, checked_scores, log_sum_exp};
-pub use score::{Perplexity, log_probabilities, perplexity};
+pub use score::{Perplexity, log_probabilities, log_probabilities_in, perplexity, perplexity_by};
 pub use speculative::{Speculation, generate_speculative};
 pub(crate) use steps::TextSteps;
 

@@ -4,7 +4,9 @@ use autograd::no_grad;
 use tensor_core::{DType, Error, Result};
 
 use super::{check_tokens, checked_scores, log_sum_exp, row};
-use crate::LanguageModel;
+use crate::{KvCache, LanguageModel, cache::MAX_STEP_TOKENS};
+
+const OP: &str = "log_probabilities";
 
 /// The logarithm of the probability of each token after the first, given those before it.
 ///
@@ -13,16 +15,42 @@ use crate::LanguageModel;
 /// [`Sampler::next`](super::Sampler::next)), or whatever the model reports.
 #[track_caller]
 pub fn log_probabilities<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32]) -> Result<Vec<f64>> {
-    check_tokens("log_probabilities", model, tokens, 2)?;
-    let vocabulary = model.vocab_size();
+    check_tokens(OP, model, tokens, 2)?;
     let ids = row(tokens, &model.device())?;
     let logits = no_grad(|| model.forward(&ids)?.to_dtype(DType::F32))?.to_vec::<f32>()?;
-    let each = logits.chunks_exact(vocabulary).zip(&tokens[1..]);
+    of_logits(&logits, model.vocab_size(), &tokens[1..])
+}
+
+/// As [`log_probabilities`], by a cache, which reads the tokens in steps as generation does: with the rounding
+/// of [`KvCache::packed`].
+///
+/// # Errors
+/// Those of [`log_probabilities`].
+#[track_caller]
+pub fn log_probabilities_in<M: LanguageModel + ?Sized>(
+    model: &M,
+    mut cache: KvCache,
+    tokens: &[u32],
+) -> Result<Vec<f64>> {
+    check_tokens(OP, model, tokens, 2)?;
+    let mut all = Vec::new();
+    for start in (0..tokens.len() - 1).step_by(MAX_STEP_TOKENS) {
+        let end = (start + MAX_STEP_TOKENS).min(tokens.len() - 1);
+        let ids = row(&tokens[start..end], &model.device())?;
+        let logits = no_grad(|| model.logits(&model.hidden(&ids, Some(&mut cache))?))?;
+        all.extend(of_logits(&cache.read(&logits)?, model.vocab_size(), &tokens[start + 1..=end])?);
+    }
+    Ok(all)
+}
+
+/// The logarithms of the probabilities of tokens under logits.
+#[track_caller]
+fn of_logits(logits: &[f32], vocabulary: usize, tokens: &[u32]) -> Result<Vec<f64>> {
     let of = |(logits, token): (&[f32], &u32)| {
-        let scores = checked_scores("log_probabilities", logits)?;
+        let scores = checked_scores(OP, logits)?;
         Ok(scores[*token as usize] - log_sum_exp(&scores))
     };
-    each.map(of).collect()
+    logits.chunks_exact(vocabulary).zip(tokens).map(of).collect()
 }
 
 /// The result of [`perplexity`].
@@ -48,6 +76,21 @@ pub fn perplexity<M: LanguageModel + ?Sized>(
     context: usize,
     stride: usize,
 ) -> Result<Perplexity> {
+    perplexity_by(tokens, context, stride, |window| log_probabilities(model, window))
+}
+
+/// As [`perplexity`], where `of_window` gives the logarithm of the probability of each token of a window after
+/// the first.
+///
+/// # Errors
+/// Those of [`perplexity`], and of `of_window`.
+#[track_caller]
+pub fn perplexity_by(
+    tokens: &[u32],
+    context: usize,
+    stride: usize,
+    mut of_window: impl FnMut(&[u32]) -> Result<Vec<f64>>,
+) -> Result<Perplexity> {
     if tokens.len() < 2 || context < 2 || stride == 0 || stride >= context {
         let message = format!(
             "{} tokens in windows of {context} at each {stride}: give two or more, and a stride below the window",
@@ -58,7 +101,7 @@ pub fn perplexity<M: LanguageModel + ?Sized>(
     let (mut sum, mut count, mut start) = (0.0, 0, 0);
     loop {
         let end = (start + context).min(tokens.len());
-        let each = log_probabilities(model, &tokens[start..end])?;
+        let each = of_window(&tokens[start..end])?;
         // Tokens up to start + 1 + count of the text were predicted before.
         let known = count - start;
         sum -= each[known..].iter().sum::<f64>();

@@ -45,7 +45,7 @@ mod kept;
 use std::collections::VecDeque;
 
 use autograd::no_grad;
-use tensor_core::{DType, Error, Result};
+use tensor_core::{DType, Error, PackedRows, Result};
 
 use self::kept::Kept;
 use crate::{
@@ -80,11 +80,19 @@ pub struct EngineConfig {
     /// The bytes of keys and values of earlier texts that are kept, for prompts that begin with the same
     /// tokens; 256 MiB by default, and 0 keeps none.
     pub kept_bytes: usize,
+    /// The form of the keys and values, which [`KvCache::packed`] describes; none by default.
+    pub packed: Option<PackedRows>,
 }
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        EngineConfig { max_sequences: 16, prompt_chunk: 64, max_positions: 131_072, kept_bytes: 256 << 20 }
+        EngineConfig {
+            max_sequences: 16,
+            prompt_chunk: 64,
+            max_positions: 131_072,
+            kept_bytes: 256 << 20,
+            packed: None,
+        }
     }
 }
 
@@ -188,6 +196,13 @@ pub struct Engine {
     counts: EngineCounts,
 }
 
+/// A cache for texts of an engine.
+fn empty_cache(model: &(dyn LanguageModel + Send + Sync), config: &EngineConfig) -> KvCache {
+    let mut cache = model.new_cache();
+    cache.set_form(config.packed);
+    cache
+}
+
 impl Engine {
     /// An engine without requests.
     ///
@@ -205,7 +220,7 @@ impl Engine {
         let has_same_bits = no_grad(|| cache::has_kernel(DType::F32, &model.device()))?;
         Ok(Engine {
             step_tokens: if has_same_bits { MAX_STEP_TOKENS } else { usize::MAX },
-            cache: model.new_cache(),
+            cache: empty_cache(&*model, &config),
             model,
             kept: Kept::new(config.kept_bytes),
             config,
@@ -221,6 +236,11 @@ impl Engine {
     /// The model.
     pub fn model(&self) -> &(dyn LanguageModel + Send + Sync) {
         &*self.model
+    }
+
+    /// An empty cache for one of its texts.
+    pub fn empty_cache(&self) -> KvCache {
+        empty_cache(&*self.model, &self.config)
     }
 
     /// Takes a request, which begins when there is room for it.
@@ -310,7 +330,7 @@ impl Engine {
         }
         let cache = self.kept.beginning_of(&sequence.request.prompt);
         self.counts.reused += cache.as_ref().map_or(0, KvCache::len);
-        self.reading = Some((sequence, cache.unwrap_or_else(|| self.model.new_cache())));
+        self.reading = Some((sequence, cache.unwrap_or_else(|| empty_cache(&*self.model, &self.config))));
     }
 
     /// The cache of some running text.
@@ -357,7 +377,7 @@ impl Engine {
     fn write(&mut self, events: &mut Vec<(RequestId, Event)>) {
         if self.writing.is_empty() {
             // The last text has left: its keys and values are not needed.
-            self.cache = self.model.new_cache();
+            self.cache = empty_cache(&*self.model, &self.config);
             return;
         }
         let logits = self.gather().and_then(|()| {
@@ -369,7 +389,7 @@ impl Engine {
             Err(error) => {
                 let all = self.writing.drain(..);
                 events.extend(all.map(|writing| (writing.sequence.id, Event::Failed(error.clone()))));
-                self.cache = self.model.new_cache();
+                self.cache = empty_cache(&*self.model, &self.config);
                 return;
             }
         };

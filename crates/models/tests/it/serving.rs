@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use autograd::no_grad;
 use models::{
-    LanguageModel, Llama, LlamaConfig, WeightSource,
-    generate::{GenerationConfig, LogitsRule, SamplingConfig, Token, generate},
+    KvCache, LanguageModel, Llama, LlamaConfig, PackedRows, WeightSource,
+    generate::{
+        GenerationConfig, LogitsRule, SamplingConfig, Token, generate, log_probabilities,
+        log_probabilities_in,
+    },
     load_language_model,
     serving::{Engine, EngineConfig, Event, FinishReason, OwnedModel, Request, RequestId},
 };
@@ -197,6 +201,123 @@ fn a_text_has_the_same_bits_beside_others() {
         for (request, together) in requests.iter().zip(&together) {
             let (alone, _) = run(EngineConfig::default(), std::slice::from_ref(request));
             assert_eq!(*together, alone[0], "{format:?}, {} tokens", request.prompt.len());
+        }
+    }
+}
+
+/// A model with heads of 16 numbers, in whose layers a query sees `window` positions.
+fn with_wide_heads(window: Option<usize>, device: &Device) -> Llama {
+    let config = LlamaConfig {
+        model_type: if window.is_some() { "mistral" } else { "llama" }.into(),
+        vocab_size: 30,
+        hidden_size: 64,
+        intermediate_size: 64,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: Some(2),
+        sliding_window: window,
+        ..Default::default()
+    };
+    Llama::new(&config, &Generator::seed(8, device)).unwrap()
+}
+
+/// The greatest difference of two lists.
+fn farthest(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+const FORMS: [(Option<PackedRows>, f64, usize); 3] =
+    [(None, 1e-4, 64), (Some(PackedRows::Eight), 0.05, 18), (Some(PackedRows::Four), 0.7, 12)];
+
+#[test]
+fn packed_caches_are_near_those_in_floats() {
+    for device in devices() {
+        for window in [None, Some(90)] {
+            let model = with_wide_heads(window, &device);
+            let text: Vec<u32> = (0..200).map(|at| (at * at * 7 + at) % 30).collect();
+            let expected = log_probabilities(&model, &text).unwrap();
+            for (packed, bound, bytes) in FORMS {
+                let cache = model.new_cache().packed(packed).unwrap();
+                let found = log_probabilities_in(&model, cache.clone(), &text).unwrap();
+                let error = farthest(&found, &expected);
+                assert!(error < bound, "{packed:?}, window {window:?} on {device}: {error}");
+                // Rows that were rounded are not those in floats.
+                assert!(packed.is_none() || error > 1e-4, "{packed:?} on {device}: {error}");
+                // Prompts that are read at once, and steps of one token after them.
+                let mut cache = cache;
+                let mut after = |tokens: &[u32], next| after_in(&model, &mut cache, tokens, next);
+                let first = after(&text[..130], text[130]);
+                let mut last = first;
+                for at in 130..133 {
+                    last = after(&text[at..=at], text[at + 1]);
+                }
+                let error = farthest(&[first, last], &[expected[129], expected[132]]);
+                assert!(error < bound, "{packed:?}, window {window:?} on {device}: {error}");
+                if window.is_none() {
+                    // 256 rows for keys and values of two groups in two layers.
+                    assert_eq!(cache.bytes(), 256 * 2 * 2 * 2 * bytes, "{packed:?}");
+                    assert!(cache.clone().packed(PackedRows::Four).is_err(), "it has positions");
+                    // A text that goes back, and one that is forgotten, keep the form.
+                    cache.truncate(100).unwrap();
+                    let error =
+                        (after_in(&model, &mut cache, &text[100..101], text[101]) - expected[100]).abs();
+                    assert!(error < bound, "{packed:?} on {device}: {error}");
+                    cache.clear();
+                    let mut again = model.new_cache().packed(packed).unwrap();
+                    let read = |cache| after_in(&model, cache, &text[..70], text[70]);
+                    assert_eq!(read(&mut cache), read(&mut again));
+                    assert_eq!(cache.bytes(), again.bytes());
+                }
+            }
+        }
+        // Heads of 4 numbers are refused by the first step.
+        let narrow = model("llama", &device);
+        let cache = narrow.new_cache().packed(PackedRows::Eight).unwrap();
+        let error = log_probabilities_in(&*narrow, cache, &[1, 2, 3]).unwrap_err().to_string();
+        assert!(error.contains("multiples of 16"), "{error}");
+    }
+}
+
+/// The logarithm of the probability of `next` after tokens that join a cache.
+fn after_in(model: &Llama, cache: &mut KvCache, tokens: &[u32], next: u32) -> f64 {
+    let ids: Vec<i32> = tokens.iter().map(|id| *id as i32).collect();
+    let ids = Tensor::from_vec(ids, [1, tokens.len()], &model.device()).unwrap();
+    let logits = no_grad(|| model.next_logits(&ids, cache)).unwrap();
+    logits.log_softmax(-1).unwrap().to_f64_vec().unwrap()[next as usize]
+}
+
+#[test]
+fn texts_share_a_batch_with_packed_caches() {
+    let device = backend_cpu::cpu();
+    let prompt = |k: usize, length: usize| (0..length).map(|at| ((k * 5 + at * 7) % 30) as u32).collect();
+    let requests: Vec<Request> = [(5, 12), (150, 30), (9, 90), (70, 3), (150, 20)]
+        .iter()
+        .enumerate()
+        .map(|(k, &(length, count))| Request::new(prompt(k % 3, length), count))
+        .collect();
+    for (packed, bound, _) in FORMS {
+        let config = EngineConfig { max_sequences: 3, prompt_chunk: 24, packed, ..Default::default() };
+        let mut engine = Engine::new(Box::new(with_wide_heads(None, &device)), config).unwrap();
+        let mut texts = Texts::default();
+        let mut added = Vec::new();
+        for request in &requests {
+            // The last text begins as an earlier one, which has ended.
+            if added.len() + 1 == requests.len() {
+                texts.run(&mut engine);
+            }
+            added.push((engine.add(request.clone()).unwrap(), request));
+            texts.step(&mut engine);
+        }
+        texts.run(&mut engine);
+        assert!(engine.counts().reused > 100);
+        let lone = with_wide_heads(None, &device);
+        for (id, request) in added {
+            let found: Vec<f64> = texts.of(id).iter().map(|token| token.log_probability).collect();
+            let whole = [&request.prompt[..], &ids(texts.of(id))].concat();
+            let all = log_probabilities(&lone, &whole).unwrap();
+            let error = farthest(&found, &all[request.prompt.len() - 1..]);
+            assert!(error < bound, "{packed:?}: {error}");
         }
     }
 }

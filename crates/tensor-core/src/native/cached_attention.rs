@@ -1,8 +1,12 @@
 //! [`CachedAttention`]: attention of a few queries to the keys and values of a cache in two tables, as a
 //! native kernel that a backend may implement.
 
+use super::packed_rows::PackedRows;
 use crate::{
-    base::{error::Result, shape::Shape},
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
     elements::dtype::DType,
     kernels::custom::{CustomKernel, Request, misfit},
 };
@@ -25,6 +29,9 @@ use crate::{
 /// all. New keys and values are the last L rows in use of the short table, which are written before all else.
 /// A sink is a score that each query sees beside its keys.
 ///
+/// If the long table is packed, its keys and its values are each the tensors that [`PackedRows::parts`] names,
+/// with the axes `[N, G, C, …]`, and rows of the short table stay as they are.
+///
 /// The result `[N, H, L, V]` has the inputs' dtype; the short table with the new rows follows, if there are
 /// any, in the place of the old one where nothing else reads that. The last query has the position of the
 /// last row in use, and a query sees the rows from its text's first position, or from the beginning of its
@@ -44,6 +51,15 @@ pub struct CachedAttention {
     pub writes: bool,
     /// Whether there are sinks.
     pub sinks: bool,
+    /// The form of the long table's rows, if they are packed.
+    pub packed: Option<PackedRows>,
+}
+
+impl CachedAttention {
+    /// The number of tensors that are the keys, or the values, of the long table.
+    pub fn long_parts(&self) -> usize {
+        self.packed.map_or(1, PackedRows::tensors)
+    }
 }
 
 impl CustomKernel for CachedAttention {
@@ -53,20 +69,31 @@ impl CustomKernel for CachedAttention {
 
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
         let wrong = || {
-            let what = "a query [N, H, L, E], keys and values [N, G, C, E], [N, G, C, V], [N, G, T, E], [N, G, T, V] of \
-                        one dtype, places [3 + N] or [4] of i32, and if they are asked for new keys and values \
-                        [N, G, L, E], [N, G, L, V] and sinks [H]";
+            let what = "a query [N, H, L, E], keys and values [N, G, C, E], [N, G, C, V] (in parts if they are packed), \
+                        [N, G, T, E], [N, G, T, V] of one dtype, places [3 + N] or [4] of i32, and if they are asked \
+                        for new keys and values [N, G, L, E], [N, G, L, V] and sinks [H]";
             Err(misfit(self, inputs, &what))
         };
-        let [(query, dtype), keys, values, new_keys, new_values, places, rest @ ..] = inputs else {
+        let parts = self.long_parts();
+        let Some(([(query, dtype), long @ ..], [new_keys, new_values, places, rest @ ..])) =
+            inputs.split_at_checked(1 + 2 * parts)
+        else {
             return wrong();
         };
-        let (&[n, heads, length, width], &[_, groups, rows, features], &[_, _, short, _]) =
-            (query.dims(), values.0.dims(), new_keys.0.dims())
+        let (&[n, heads, length, width], &[_, groups, short, _], &[_, _, _, features], &[_, _, rows, _]) =
+            (query.dims(), new_keys.0.dims(), new_values.0.dims(), long[0].0.dims())
         else {
             return wrong();
         };
         let table = |rows: usize, width: usize| ([n, groups, rows, width].into(), *dtype);
+        let long_table = |width: usize| match self.packed {
+            None => Ok::<_, Error>(vec![table(rows, width)]),
+            Some(packed) => {
+                let parts = packed.parts(width)?.into_iter();
+                Ok(parts.map(|(dtype, last)| ([n, groups, rows, last].into(), dtype)).collect())
+            }
+        };
+        let wanted_long: [Vec<(Shape, DType)>; 2] = [long_table(width)?, long_table(features)?];
         let mut wanted: Vec<(Shape, DType)> = Vec::new();
         if self.writes {
             wanted.extend([table(length, width), table(length, features)]);
@@ -75,8 +102,7 @@ impl CustomKernel for CachedAttention {
         let shorts = [table(short, width), table(short, features)];
         let fit = groups > 0
             && heads.is_multiple_of(groups)
-            && *keys == table(rows, width)
-            && *values == table(rows, features)
+            && long.iter().eq(wanted_long.iter().flatten())
             && [new_keys, new_values].into_iter().eq(&shorts)
             && (*places == ([3 + n].into(), DType::I32) || *places == ([4].into(), DType::I32))
             && rest == wanted;
@@ -88,14 +114,15 @@ impl CustomKernel for CachedAttention {
     }
 
     fn replaces(&self, result: usize) -> Option<usize> {
-        (1..=2).contains(&result).then_some(result + 2)
+        (1..=2).contains(&result).then_some(result + 2 * self.long_parts())
     }
 
     fn key(&self) -> Vec<u64> {
         // Unambiguous as "none": a cap is never NaN, and no window has this many positions.
         let softcap = self.softcap.map_or(u64::MAX, f64::to_bits);
         let window = self.window.map_or(u64::MAX, |window| window as u64);
-        vec![self.scale.to_bits(), softcap, window, u64::from(self.writes), u64::from(self.sinks)]
+        let parts = self.long_parts() as u64;
+        vec![self.scale.to_bits(), softcap, window, u64::from(self.writes), u64::from(self.sinks), parts]
     }
 
     fn implement(&self, request: &mut Request<'_>) {

@@ -11,6 +11,7 @@ pub(crate) mod fourier;
 pub(crate) mod grid_sample;
 pub(crate) mod max_pool;
 pub(crate) mod nonzero;
+pub(crate) mod packed_rows;
 pub(crate) mod places;
 pub(crate) mod recurrence;
 pub(crate) mod running_extreme;

@@ -9,6 +9,7 @@ pub(crate) mod creation;
 mod custom;
 mod indexing;
 mod operators;
+mod packed_rows;
 mod pointwise;
 mod product;
 mod reading;

@@ -4,7 +4,7 @@
 
 use std::{cell::RefCell, cmp::min, marker::PhantomData, ops::Range};
 
-use tensor_core::{CachedAttention, DType, Kernel, Launch, Result};
+use tensor_core::{CachedAttention, DType, Kernel, Launch, PackedRows, Result};
 
 use super::custom::Native;
 use crate::{
@@ -26,7 +26,8 @@ const BLOCK: usize = 64;
 const REGISTERS: usize = 8;
 
 thread_local! {
-    static SCORES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// The scores of a task, and rows of a packed table.
+    static SCORES: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
 impl Native for CachedAttention {
@@ -37,38 +38,53 @@ impl Native for CachedAttention {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
         let bound = Bound::of_launch(&backend.pool, launch)?;
         let dims = |k: usize| launch.kernel.operands[k].layout.shape().dims();
-        let (query, values) = (dims(0), dims(2));
+        // The long table's keys and values come first, in as many parts as its form has.
+        let parts = self.long_parts();
+        let short = 1 + 2 * parts;
+        let (query, values) = (dims(0), dims(short + 1));
         let (texts, heads, length, width) = (query[0], query[1], query[2], query[3]);
         let (groups, features) = (values[1], values[3]);
         let at = |k: usize| bound.inputs[k].at::<f32>(0).cast_const();
         let place = |i: usize| {
             // SAFETY: `check_custom` accepted only row-major i32 of this number, and i is below it.
-            let place = unsafe { bound.inputs[5].at::<i32>(i).read() };
+            let place = unsafe { bound.inputs[short + 2].at::<i32>(i).read() };
             usize::try_from(place).unwrap_or(0)
         };
-        let table = |k: usize, used: usize| {
-            let size = dims(k)[2];
-            Table { keys: at(k), values: at(k + 1), size, used: min(used, size) }
+        let table = |keys: usize, parts: usize, packed: Option<PackedRows>, used: usize| {
+            let size = dims(keys)[2];
+            let rows = |first: usize, width: usize| match packed {
+                None => Stored::Plain(at(first)),
+                Some(packed) => Stored::Packed(PackedTable {
+                    packed,
+                    integers: bound.inputs[first].at::<u8>(0).cast_const(),
+                    scales: bound.inputs[first + 1].at::<u16>(0).cast_const(),
+                    least: bound.inputs[first + parts - 1].at::<u16>(0).cast_const(),
+                    group: PackedRows::group(width).unwrap_or(width),
+                }),
+            };
+            let (keys, values) = (rows(keys, width), rows(keys + parts, features));
+            Table { keys, values, size, used: min(used, size) }
         };
-        let mut tables = [table(1, place(1)), table(3, place(2))];
+        let mut tables = [table(1, parts, self.packed, place(1)), table(short, 1, None, place(2))];
+        let rest = short + 3;
         if self.writes {
-            let [_, short] = &mut tables;
-            let new = [(6, 1, width), (7, 2, features)].map(|(new, output, width)| {
-                let to = bound.outputs[output].at::<f32>(0);
-                let rows = Rows { groups: texts * groups, size: short.size, width };
+            let [_, table] = &mut tables;
+            let new = [(0, width), (1, features)].map(|(i, width)| {
+                let to = bound.outputs[1 + i].at::<f32>(0);
+                let rows = Rows { groups: texts * groups, size: table.size, width };
                 // SAFETY: `check_custom` accepted these shapes, and `of_launch` found buffers of their sizes;
                 // a result is the buffer of its own input or of none.
-                unsafe { rows.replace(at(new - 3), at(new), to, short.used, length) };
-                to.cast_const()
+                unsafe { rows.replace(at(short + i), at(rest + i), to, table.used, length) };
+                Stored::Plain(to.cast_const())
             });
-            [short.keys, short.values] = new;
+            [table.keys, table.values] = new;
         }
         let pass = Pass {
             of: *self,
             query: at(0),
             tables,
             start: place(0),
-            sinks: self.sinks.then(|| at(if self.writes { 8 } else { 6 })),
+            sinks: self.sinks.then(|| at(if self.writes { rest + 2 } else { rest })),
             out: bound.outputs[0].at::<f32>(0),
             per_group: heads / groups * length,
             groups,
@@ -76,18 +92,18 @@ impl Native for CachedAttention {
             width,
             features,
         };
-        let firsts = dims(5)[0] - 3;
+        let firsts = dims(short + 2)[0] - 3;
         let tiles = pass.per_group.div_ceil(QUERIES);
         let rows = pass.tables.iter().map(|table| table.used).sum::<usize>();
         let task = |i: usize| {
             let (group, tile) = (i / tiles, i % tiles);
             let queries = tile * QUERIES..min((tile + 1) * QUERIES, pass.per_group);
             let first = place(3 + min(group / groups, firsts - 1));
-            SCORES.with_borrow_mut(|scores| {
+            SCORES.with_borrow_mut(|[scores, room]| {
                 by_register!(backend.isa, V => {
                     let (pass, of) = (&pass, PhantomData::<V>);
                     // SAFETY: `by_register` takes registers of the backend's instruction set.
-                    unsafe { V::run(Tile { pass, group, queries, first, scores, of }) }
+                    unsafe { V::run(Tile { pass, group, queries, first, scores, room, of }) }
                 });
             });
         };
@@ -132,10 +148,107 @@ impl Rows {
 
 /// Keys and values `[N, groups, size, …]` of neighbouring positions, of which the first rows are in use.
 struct Table {
-    keys: *const f32,
-    values: *const f32,
+    keys: Stored,
+    values: Stored,
     size: usize,
     used: usize,
+}
+
+/// The rows of a table.
+#[derive(Clone, Copy)]
+enum Stored {
+    Plain(*const f32),
+    Packed(PackedTable),
+}
+
+/// The parts of packed rows, see [`PackedRows`].
+#[derive(Clone, Copy)]
+struct PackedTable {
+    packed: PackedRows,
+    integers: *const u8,
+    /// Scales and minima in bf16; there are no minima in 8 bits.
+    scales: *const u16,
+    least: *const u16,
+    group: usize,
+}
+
+impl Stored {
+    /// `count` rows of `width` numbers from row `row` on: those of the table, or unpacked to `room`.
+    ///
+    /// # Safety
+    /// The table has these rows.
+    #[inline(always)]
+    unsafe fn rows(&self, row: usize, count: usize, width: usize, room: &mut Vec<f32>) -> *const f32 {
+        match self {
+            Stored::Plain(rows) => rows.wrapping_add(row * width),
+            Stored::Packed(table) => {
+                let numbers = count * width;
+                room.resize(room.len().max(numbers), 0.0);
+                let room = &mut room[..numbers];
+                // SAFETY: the table has these rows, by `# Safety`.
+                unsafe {
+                    match (table.packed, table.group) {
+                        (PackedRows::Eight, 32) => table.bytes::<32>(row * width, room),
+                        (PackedRows::Eight, _) => table.bytes::<16>(row * width, room),
+                        (PackedRows::Four, 32) => table.halves::<32, 16>(row * width, room),
+                        (PackedRows::Four, _) => table.halves::<16, 8>(row * width, room),
+                    }
+                }
+                room.as_ptr()
+            }
+        }
+    }
+}
+
+impl PackedTable {
+    /// The bf16 number at `at`, as f32.
+    ///
+    /// # Safety
+    /// It can be read.
+    #[inline(always)]
+    unsafe fn bf16(at: *const u16) -> f32 {
+        // SAFETY: by `# Safety`.
+        f32::from_bits(u32::from(unsafe { at.read() }) << 16)
+    }
+
+    /// Numbers from integers of 8 bits, from number `first` on.
+    ///
+    /// # Safety
+    /// The table has these numbers, in groups of G.
+    #[inline(always)]
+    unsafe fn bytes<const G: usize>(&self, first: usize, to: &mut [f32]) {
+        for (i, to) in to.as_chunks_mut::<G>().0.iter_mut().enumerate() {
+            // SAFETY: this group is in the table, by `# Safety`.
+            let (integers, scale) = unsafe {
+                let integers = self.integers.add(first + i * G).cast::<[i8; G]>().read_unaligned();
+                (integers, PackedTable::bf16(self.scales.add(first / G + i)))
+            };
+            for (to, integer) in to.iter_mut().zip(integers) {
+                *to = f32::from(integer) * scale;
+            }
+        }
+    }
+
+    /// Numbers from integers of 4 bits, H bytes for G numbers, from number `first` on.
+    ///
+    /// # Safety
+    /// The table has these numbers, in groups of G.
+    #[inline(always)]
+    unsafe fn halves<const G: usize, const H: usize>(&self, first: usize, to: &mut [f32]) {
+        for (i, to) in to.as_chunks_mut::<G>().0.iter_mut().enumerate() {
+            let group = first / G + i;
+            // SAFETY: this group is in the table, by `# Safety`.
+            let (bytes, scale, least) = unsafe {
+                let bytes = self.integers.add(group * H).cast::<[u8; H]>().read_unaligned();
+                (bytes, PackedTable::bf16(self.scales.add(group)), PackedTable::bf16(self.least.add(group)))
+            };
+            let (low, high) = to.split_at_mut(H);
+            for ((low, high), byte) in low.iter_mut().zip(high).zip(bytes) {
+                *low = f32::from(byte & 15) * scale + least;
+                *high = f32::from(byte >> 4) * scale + least;
+            }
+        }
+    }
 }
 
 /// All of a launch: the layouts are row-major, and their sizes are those of the buffers.
@@ -177,6 +290,8 @@ struct Tile<'a, V> {
     /// The first position of the text.
     first: usize,
     scores: &'a mut Vec<f32>,
+    /// Room for unpacked rows.
+    room: &'a mut Vec<f32>,
     of: PhantomData<V>,
 }
 
@@ -317,8 +432,9 @@ impl<V: Vector<Number = f32>> Job for Tile<'_, V> {
     #[inline(always)]
     fn run(self) {
         let Pass { width, features, per_group, groups, length, .. } = *self.pass;
-        let scores = std::mem::take(self.scores);
-        let (mut scores, count) = (scores, self.queries.len());
+        let (mut scores, count) = (std::mem::take(self.scores), self.queries.len());
+        let mut unpacked = std::mem::take(self.room);
+        let room = &mut unpacked;
         let mut seen = [(); QUERIES].map(|()| 0..0);
         for (seen, query) in seen.iter_mut().zip(self.queries.clone()) {
             *seen = self.pass.seen(query, self.first);
@@ -332,7 +448,9 @@ impl<V: Vector<Number = f32>> Job for Tile<'_, V> {
         for (table, before, rows) in self.parts(&(begin..end)) {
             for row in rows.clone().step_by(ROWS) {
                 let block = row..min(row + ROWS, rows.end);
-                let keys = table.keys.wrapping_add((self.group * table.size + row - before) * width);
+                let first = self.group * table.size + row - before;
+                // SAFETY: the rows of the block are among those in use of the table, which has as many.
+                let keys = unsafe { table.keys.rows(first, block.len(), width, room) };
                 for (i, seen) in seen.iter().enumerate() {
                     let own = block.start.max(seen.start)..min(block.end, seen.end);
                     if own.is_empty() {
@@ -360,13 +478,15 @@ impl<V: Vector<Number = f32>> Job for Tile<'_, V> {
         for (table, before, rows) in self.parts(&(begin..end)) {
             for row in rows.clone().step_by(BLOCK) {
                 let block = row..min(row + BLOCK, rows.end);
+                let first = self.group * table.size + row - before;
+                // SAFETY: the rows of the block are among those in use of the table, which has as many.
+                let values = unsafe { table.values.rows(first, block.len(), features, room) };
                 for (i, seen) in seen.iter().enumerate() {
                     let own = block.start.max(seen.start)..min(block.end, seen.end);
                     if own.is_empty() {
                         continue;
                     }
-                    let values =
-                        table.values.wrapping_add((self.group * table.size + own.start - before) * features);
+                    let values = values.wrapping_add((own.start - block.start) * features);
                     let weights = &scores[i * stride + own.start - seen.start..][..own.len()];
                     let out = self.pass.out.wrapping_add(of_query(self.queries.start + i, features));
                     // SAFETY: the rows are among those in use of the table, and the result is this task's.
@@ -381,6 +501,6 @@ impl<V: Vector<Number = f32>> Job for Tile<'_, V> {
                 unsafe { *out.add(k) /= sum };
             }
         }
-        *self.scores = scores;
+        (*self.scores, *self.room) = (scores, unpacked);
     }
 }

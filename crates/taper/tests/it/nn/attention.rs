@@ -9,7 +9,7 @@ use taper::nn::{
     self,
     functional::{AttentionOptions, scaled_dot_product_attention},
 };
-use taper::tensor_core::CachedAttention;
+use taper::tensor_core::{CachedAttention, PackedRows};
 use taper::{DType, Device, Generator, Result, Tensor, no_grad};
 
 use crate::common::{agree_within, assert_close, device, has, has_plain_forms, needs, numbers, of};
@@ -429,7 +429,14 @@ fn attention_by_rows(
 #[test]
 fn attention_to_a_cache_reads_the_rows_in_use() {
     let device = device();
-    let plain = CachedAttention { scale: 0.3, softcap: None, window: None, writes: false, sinks: false };
+    let plain = CachedAttention {
+        scale: 0.3,
+        softcap: None,
+        window: None,
+        writes: false,
+        sinks: false,
+        packed: None,
+    };
     let all = [
         plain,
         CachedAttention { window: Some(20), ..plain },
@@ -511,6 +518,119 @@ fn attention_to_a_cache_reads_the_rows_in_use() {
             assert_close(&found.to_f64_vec().unwrap(), &expected, (2e-5, 2e-6), &what);
             tested += 1;
         }
+    }
+    assert!(tested > 0 || device.name() != "cpu" || has_plain_forms());
+}
+
+/// Rows of a cache with some of each kind: numbers about 0, far from 0, equal ones, and zeros.
+fn rows_to_pack(shape: [usize; 4], device: &Device) -> Tensor {
+    let mut rows = numbers(shape.iter().product(), 11);
+    for (i, row) in rows.chunks_mut(shape[3]).enumerate() {
+        row.iter_mut().for_each(|x| match i % 4 {
+            0 => {}
+            1 => *x += 30.0,
+            2 => *x = -0.7,
+            _ => *x = 0.0,
+        });
+    }
+    of(&rows, &shape, DType::F32, device).unwrap()
+}
+
+#[test]
+fn packed_rows_are_near_the_rows() {
+    let device = device();
+    for width in [64, 48, 16] {
+        let rows = rows_to_pack([2, 3, 8, width], &device);
+        let group = PackedRows::group(width).unwrap();
+        for (packed, steps) in [(PackedRows::Eight, 127.0), (PackedRows::Four, 15.0)] {
+            let parts = packed.pack(&rows).unwrap();
+            let found: Vec<_> = parts.iter().map(|part| (part.dtype(), part.dims()[3])).collect();
+            assert_eq!(found, packed.parts(width).unwrap());
+            let unpacked = packed.unpack(&parts).unwrap().to_vec::<f32>().unwrap();
+            let numbers = rows.to_vec::<f32>().unwrap();
+            for (group, found) in numbers.chunks(group).zip(unpacked.chunks(group)) {
+                let (low, high) = group.iter().fold((f32::MAX, f32::MIN), |(l, h), x| (l.min(*x), h.max(*x)));
+                let most = low.abs().max(high.abs());
+                let range = if packed == PackedRows::Eight { most } else { high - low };
+                // Half a step, and the rounding of scales and minima to bf16.
+                let bound = range / steps * 0.55 + most / 256.0;
+                for (number, found) in group.iter().zip(found) {
+                    assert!(
+                        (number - found).abs() <= bound,
+                        "{packed:?} of width {width}: {number}, {found}"
+                    );
+                }
+            }
+            // Rows that are packed once more keep their integers in 8 bits.
+            if packed == PackedRows::Eight {
+                let again = packed.pack(&packed.unpack(&parts).unwrap()).unwrap();
+                assert_eq!(again[0].to_vec::<i8>().unwrap(), parts[0].to_vec::<i8>().unwrap());
+            }
+            // Zeros stand for zeros, so that tables are padded as they are.
+            let padded: Vec<Tensor> =
+                parts.iter().map(|part| part.pad(&[(0, 0), (0, 0), (0, 1), (0, 0)], 0.0).unwrap()).collect();
+            let last = packed.unpack(&padded).unwrap().narrow(2, 8, 1).unwrap();
+            assert!(last.to_vec::<f32>().unwrap().iter().all(|x| *x == 0.0));
+            let error = packed.unpack(&parts[1..]).unwrap_err().to_string();
+            assert!(error.contains("not the parts of packed rows"), "{error}");
+        }
+    }
+    let narrow = made(&[1, 1, 2, 20], 1, DType::F32, &device);
+    let error = PackedRows::Eight.pack(&narrow).unwrap_err().to_string();
+    assert!(error.contains("multiples of 16 numbers, not 20"), "{error}");
+    let integers = Tensor::arange(0, 32, 1, (DType::I32, &device)).unwrap();
+    let error = PackedRows::Four.pack(&integers).unwrap_err().to_string();
+    assert!(error.contains("rows of floats"), "{error}");
+    let error = PackedRows::of_bits(5).unwrap_err().to_string();
+    assert!(error.contains("8 or 4 bits, not in 5"), "{error}");
+}
+
+#[test]
+fn attention_reads_packed_rows_as_the_numbers_that_they_stand_for() {
+    let device = device();
+    let mut tested = 0;
+    for [heads, groups, length, width, features] in [[6, 2, 3, 64, 32], [2, 1, 1, 48, 80], [4, 4, 1, 16, 64]]
+    {
+        let shape = |rows, width| [3, groups, rows, width];
+        let query = made(&[3, heads, length, width], 1, DType::F32, &device);
+        let long = [width, features].map(|width| rows_to_pack(shape(70, width), &device));
+        let short = [width, features].map(|width| made(&shape(20, width), width as u64, DType::F32, &device));
+        let places = Tensor::from_vec(vec![2_i32, 67, 9, 0, 5, 70], [6], &device).unwrap();
+        let plain = CachedAttention {
+            scale: 0.1,
+            softcap: None,
+            window: Some(50),
+            writes: false,
+            sinks: false,
+            packed: None,
+        };
+        for packed in [PackedRows::Eight, PackedRows::Four] {
+            let parts = long.each_ref().map(|rows| packed.pack(rows).unwrap());
+            let numbers = parts.each_ref().map(|parts| packed.unpack(parts).unwrap());
+            let results =
+                [(None, &[numbers.to_vec()][..]), (Some(packed), &parts[..])].map(|(packed, long)| {
+                    let of = CachedAttention { packed, ..plain };
+                    let all: Vec<&Tensor> = [&query]
+                        .into_iter()
+                        .chain(long.iter().flatten())
+                        .chain(&short)
+                        .chain([&places])
+                        .collect();
+                    let has = Tensor::has_custom_kernel(Arc::new(of), &all).unwrap();
+                    has.then(|| {
+                        Tensor::custom_kernel(Arc::new(of), &all).unwrap()[0].to_vec::<f32>().unwrap()
+                    })
+                });
+            let [Some(plain), Some(packed)] = results else { continue };
+            assert_eq!(plain, packed);
+            tested += 1;
+        }
+        // A part of another dtype is refused.
+        let [keys, values] = long.each_ref().map(|rows| PackedRows::Eight.pack(rows).unwrap());
+        let of = CachedAttention { packed: Some(PackedRows::Eight), ..plain };
+        let all = [&query, &keys[0], &keys[0], &values[0], &values[1], &short[0], &short[1], &places];
+        let error = Tensor::custom_kernel(Arc::new(of), &all).unwrap_err().to_string();
+        assert!(error.contains("in parts if they are packed"), "{error}");
     }
     assert!(tested > 0 || device.name() != "cpu" || has_plain_forms());
 }
