@@ -285,6 +285,10 @@ pub(crate) const FOURIER_PLAN_LENGTHS: usize = 1 << 22;
 /// `step_of_new_sizes`.
 pub(crate) const POOL_KEEP_BYTES: u64 = 1 << 30;
 
+/// Allocations after which free memory that was not used is given back. A step of a language model has some
+/// hundreds. A server of 16 texts had kept the memory of each number of texts (`scripts/serve_soak.py`).
+pub(crate) const POOL_IDLE: u64 = 1 << 14;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -138,10 +138,10 @@ impl KvCache {
         KvCache { states: vec![Vec::new(); recurrent_layers], ..KvCache::new(windows) }
     }
 
-    /// This cache, which is empty, with keys and values in integers of 8 or 4 bits: a half to a fifth of the
-    /// memory of f32, or of twice that for half types. The last 64 positions stay as they are. Heads must have
-    /// multiples of 16 numbers, which the first step checks. Where a text is written in steps of another size,
-    /// its positions are rounded at other times, and the last digits of its logits differ.
+    /// This cache, which is empty, with keys and values in integers of 8 or 4 bits: 1.06 or 0.75 bytes for a
+    /// number. The last positions, 64 at most, stay as they are. Heads must have multiples of 16 numbers, which
+    /// the first step checks. The positions of a text that is written in steps of another size are rounded at
+    /// other times, so that the last digits of its logits differ.
     ///
     /// # Errors
     /// A cache that already has positions.

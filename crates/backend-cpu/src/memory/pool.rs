@@ -1,5 +1,6 @@
 //! A caching pool for buffers. Fresh pages cost more than most arithmetic on them, so freed memory is kept
-//! by size class and reused. Memory is zeroed when it comes from the system, so it never holds
+//! by size class and reused. Pieces that were not used for many allocations are given back, so that
+//! sizes that no longer occur take no memory; a step that repeats uses all of its own. Memory is zeroed when it comes from the system, so it never holds
 //! uninitialised bytes.
 #![allow(unsafe_code)]
 
@@ -11,7 +12,10 @@ use std::{
 
 use tensor_core::{Error, ErrorKind, FreeBuffers, MemoryStats, Result, backend::limit_below_use};
 
-use crate::{simd::cache::LINE, tuning::POOL_KEEP_BYTES};
+use crate::{
+    simd::cache::LINE,
+    tuning::{POOL_IDLE, POOL_KEEP_BYTES},
+};
 
 /// Alignment of every chunk: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = LINE;
@@ -23,6 +27,10 @@ pub(crate) const INLINE: usize = ALIGN;
 /// wasted.
 const EXACT: usize = 16;
 
+/// Sizes from which a chunk is a mapping of its own. An allocator keeps freed memory for itself, after a while
+/// also large pieces, so that a process would not become smaller.
+const MAPPED: usize = if cfg!(target_os = "linux") { 1 << 18 } else { usize::MAX };
+
 /// A piece of memory of one size class.
 #[derive(Debug)]
 pub(crate) struct Chunk {
@@ -31,6 +39,8 @@ pub(crate) struct Chunk {
     data: NonNull<u8>,
     size: usize,
     class: usize,
+    /// The number of allocations at its last release.
+    released: u64,
 }
 
 // SAFETY: a chunk is the only owner of its memory; access to the bytes is ordered by the pool's gate.
@@ -47,13 +57,16 @@ impl Chunk {
     /// Zeroed memory from the system, or `None` if it has none.
     fn fresh(size: usize, class: usize) -> Option<Chunk> {
         let layout = Chunk::layout(size)?;
-        // SAFETY: `layout` adds `ALIGN` to the size, so its size is not 0.
-        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        let base = match size >= MAPPED {
+            true => map(layout.size())?,
+            // SAFETY: `layout` adds `ALIGN` to the size, so its size is not 0.
+            false => NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?,
+        };
         let skip = base.as_ptr().align_offset(ALIGN);
         // SAFETY: `skip < ALIGN`, and `layout` has room for `ALIGN` bytes more than the size.
         let data = unsafe { base.add(skip) };
         want_huge_pages(data, size);
-        Some(Chunk { base, data, size, class })
+        Some(Chunk { base, data, size, class, released: 0 })
     }
 
     /// A larger alignment would make `alloc_zeroed` write every page, so the address is aligned here.
@@ -63,12 +76,44 @@ impl Chunk {
 
     fn give_back(self) {
         if let Some(layout) = Chunk::layout(self.size) {
-            // SAFETY: `fresh` allocated `base` with this layout; the chunk is its only owner and is dropped
-            // here.
-            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) }
+            // SAFETY: `fresh` got `base` for this layout and in this way; the chunk is its only owner and is
+            // dropped here.
+            unsafe {
+                match self.size >= MAPPED {
+                    true => unmap(self.base, layout.size()),
+                    false => std::alloc::dealloc(self.base.as_ptr(), layout),
+                }
+            }
         }
     }
 }
+
+/// Zeroed memory of the system, or `None` if it has none.
+#[cfg(target_os = "linux")]
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address that the system chooses changes no other memory.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+    NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED)
+}
+
+/// Gives the memory of [`map`] back.
+///
+/// # Safety
+/// `map` gave `base` for as many bytes, and nothing accesses them any more.
+#[cfg(target_os = "linux")]
+unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the whole mapping ends, by `# Safety`. It cannot fail for one that exists.
+    unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn map(_: usize) -> Option<NonNull<u8>> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+unsafe fn unmap(_: NonNull<u8>, _: usize) {}
 
 /// Requests huge pages for the whole ones in a chunk: fewer page faults at the first write, and fewer TLB
 /// misses.
@@ -103,6 +148,8 @@ struct State {
     free: Vec<Vec<Chunk>>,
     /// Bytes in `free`.
     cached: u64,
+    /// The number of allocations at the last search for idle chunks.
+    searched: u64,
     stats: MemoryStats,
 }
 
@@ -113,6 +160,25 @@ impl State {
         stats.allocated += bytes as u64;
         stats.peak = stats.peak.max(stats.allocated);
         stats.allocations += 1;
+    }
+
+    /// Frees the chunks that have not been in use for [`POOL_IDLE`] allocations. The first of a class are those that have
+    /// waited longest.
+    fn drop_idle(&mut self) {
+        const BETWEEN_SEARCHES: u64 = POOL_IDLE / 4;
+        let now = self.stats.allocations;
+        if now < self.searched + BETWEEN_SEARCHES {
+            return;
+        }
+        self.searched = now;
+        for list in &mut self.free {
+            let idle = list.partition_point(|chunk| now > chunk.released + POOL_IDLE);
+            for chunk in list.drain(..idle) {
+                self.stats.reserved -= chunk.size as u64;
+                self.cached -= chunk.size as u64;
+                chunk.give_back();
+            }
+        }
     }
 
     fn trim(&mut self) {
@@ -175,6 +241,7 @@ impl Pool {
             None => self.reserve(&mut state, bytes, size, || Chunk::fresh(size, class))?,
         };
         state.count(bytes);
+        state.drop_idle();
         Ok(chunk)
     }
 
@@ -223,8 +290,9 @@ impl Pool {
     }
 
     /// Takes back a chunk that was taken for `bytes` bytes.
-    pub(crate) fn release(&self, chunk: Chunk, bytes: usize) {
+    pub(crate) fn release(&self, mut chunk: Chunk, bytes: usize) {
         let mut state = self.state();
+        chunk.released = state.stats.allocations;
         state.stats.allocated -= bytes as u64;
         let size = chunk.size as u64;
         if state.cached + size > state.stats.peak.max(POOL_KEEP_BYTES) {
@@ -322,6 +390,24 @@ mod tests {
         pool.reset_peak();
         let stats = pool.stats();
         assert_eq!((stats.allocated, stats.reserved, stats.peak, stats.allocations), (0, 0, 0, 3));
+    }
+
+    #[test]
+    fn sizes_that_no_longer_occur_are_given_back() {
+        let pool = Pool::new(None);
+        let [old, other, used] = [1 << 20, 1 << 20, 3 << 20].map(|bytes| pool.take(bytes).unwrap());
+        pool.release(old, 1 << 20);
+        pool.release(other, 1 << 20);
+        pool.release(used, 3 << 20);
+        // One chunk of the two of a class is in use all the time, and so is the larger one.
+        assert_eq!(pool.stats().reserved, 5 << 20);
+        for _ in 0..POOL_IDLE {
+            for bytes in [1 << 20, 3 << 20] {
+                pool.release(pool.take(bytes).unwrap(), bytes);
+            }
+        }
+        let stats = pool.stats();
+        assert_eq!((stats.reserved, pool.state().cached), (4 << 20, 4 << 20));
     }
 
     #[test]

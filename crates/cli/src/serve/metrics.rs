@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use taper::tensor_core::lock;
+use taper::tensor_core::{MemoryStats, lock};
 
 /// The upper bounds of a histogram's buckets, in seconds.
 const BUCKET_SECONDS: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0];
@@ -106,7 +106,7 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads.
-    pub(super) fn text(&self, models: &[ModelState]) -> String {
+    pub(super) fn text(&self, models: &[ModelState], memory: &MemoryStats) -> String {
         let counts = self.counts();
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
@@ -135,6 +135,12 @@ impl Metrics {
                 let _ = writeln!(text, "{name}{{model={:?}}} {}", model.name, value(model));
             }
         }
+        let help = "Bytes of the device's memory that tensors have, without mapped weights.";
+        head(&mut text, "taper_memory_allocated_bytes", "gauge", help);
+        let _ = writeln!(text, "taper_memory_allocated_bytes {}", memory.allocated);
+        let help = "The same with free memory that is kept for tensors to come.";
+        head(&mut text, "taper_memory_reserved_bytes", "gauge", help);
+        let _ = writeln!(text, "taper_memory_reserved_bytes {}", memory.reserved);
         type Count = fn(&OfModel) -> u64;
         let counters: [(&str, &str, Count); 3] = [
             ("taper_prompt_tokens_total", "Tokens that were read.", |model| model.prompt_tokens),
@@ -176,13 +182,16 @@ mod tests {
             Ended { prompt_tokens: 3, generated_tokens: 5, cancelled: true, duration, first_token: None };
         metrics.ended("tiny", &ended);
         let state = ModelState { name: "tiny".into(), in_flight: 2, loads: 3, loaded_bytes: Some(700) };
-        let text = metrics.text(&[state]);
+        let memory = MemoryStats { allocated: 11, reserved: 12, ..MemoryStats::default() };
+        let text = metrics.text(&[state], &memory);
         for line in [
             "# TYPE taper_requests_total counter",
             "taper_requests_total{path=\"/v1/models\",status=\"200\"} 2",
             "taper_requests_in_flight{model=\"tiny\"} 2",
             "taper_model_loaded{model=\"tiny\"} 1",
             "taper_model_bytes{model=\"tiny\"} 700",
+            "taper_memory_allocated_bytes 11",
+            "taper_memory_reserved_bytes 12",
             "# TYPE taper_model_loads_total counter",
             "taper_model_loads_total{model=\"tiny\"} 3",
             "taper_generated_tokens_total{model=\"tiny\"} 5",

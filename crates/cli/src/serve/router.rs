@@ -116,7 +116,7 @@ async fn health() -> Response {
 
 async fn metrics(State(server): State<Arc<Server>>) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (headers, server.metrics.text(&server.pool.states())).into_response()
+    (headers, server.metrics.text(&server.pool.states(), &server.pool.device().memory())).into_response()
 }
 
 /// The object of a model for clients.

@@ -80,7 +80,8 @@ pub struct EngineConfig {
     /// The bytes of keys and values of earlier texts that are kept, for prompts that begin with the same
     /// tokens; 256 MiB by default, and 0 keeps none.
     pub kept_bytes: usize,
-    /// The form of the keys and values, which [`KvCache::packed`] describes; none by default.
+    /// The form of the keys and values, which [`KvCache::packed`] describes; none by default. With one, the
+    /// last digits of a text's logits depend on its company.
     pub packed: Option<PackedRows>,
 }
 

@@ -7,9 +7,9 @@ use crate::{
 
 pub(crate) const OP: &str = "PackedRows";
 
-/// Rows of numbers along the last axis as integers. Some neighbours share a scale and, in four bits, a
-/// minimum: 32 of them, or 16 where the axis is no multiple of 32. A number is its integer times its scale,
-/// plus the minimum.
+/// Rows of numbers along the last axis as integers. In eight bits, 32 neighbours share a scale, or 16 where the
+/// axis is no multiple of 32; in four bits, 16 share a scale and a minimum. A number is its integer times its
+/// scale, plus the minimum.
 ///
 /// A tensor `[…, E]` with groups of g neighbours is kept in two or three ordinary tensors, whose rows are
 /// concatenated and cut as those of any tensor; zeros stand for zeros.
@@ -17,7 +17,7 @@ pub(crate) const OP: &str = "PackedRows";
 /// | bits | integers | scales, and minima | bytes of a number |
 /// |---|---|---|---|
 /// | 8 | i8 of −127 to 127, `[…, E]` | bf16, `[…, E / g]` | 1.06 |
-/// | 4 | u8 of two halves, `[…, E / 2]` | bf16, twice `[…, E / g]` | 0.63 |
+/// | 4 | u8 of two halves, `[…, E / 2]` | bf16, twice `[…, E / g]` | 0.75 |
 ///
 /// The low halves of a group's bytes are its first g / 2 numbers, the high ones the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,12 @@ impl PackedRows {
     /// # Errors
     /// A width that is no multiple of 16.
     #[track_caller]
-    pub fn group(width: usize) -> Result<usize> {
-        let group = [32, 16].into_iter().find(|&group| width > 0 && width.is_multiple_of(group));
+    pub fn group(self, width: usize) -> Result<usize> {
+        let groups: &[usize] = match self {
+            PackedRows::Eight => &[32, 16],
+            PackedRows::Four => &[16],
+        };
+        let group = groups.iter().copied().find(|&group| width > 0 && width.is_multiple_of(group));
         group.ok_or_else(|| {
             Error::invalid(
                 OP,
@@ -79,7 +83,7 @@ impl PackedRows {
     /// Those of [`PackedRows::group`].
     #[track_caller]
     pub fn parts(self, width: usize) -> Result<Vec<(DType, usize)>> {
-        let scales = (DType::BF16, width / PackedRows::group(width)?);
+        let scales = (DType::BF16, width / self.group(width)?);
         Ok(match self {
             PackedRows::Eight => vec![(DType::I8, width), scales],
             PackedRows::Four => vec![(DType::U8, width / 2), scales, scales],

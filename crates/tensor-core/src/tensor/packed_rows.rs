@@ -20,7 +20,7 @@ impl PackedRows {
         }
         let shape = rows.dims().to_vec();
         let (width, outer) = shape.split_last().map_or((0, &shape[..]), |(width, outer)| (*width, outer));
-        let group = PackedRows::group(width)?;
+        let group = self.group(width)?;
         let of = |last: &[usize]| [outer, last].concat();
         let grouped = rows.detach().to_dtype(DType::F32)?.reshape(of(&[width / group, group]))?;
         let stored = |numbers: &Tensor| numbers.to_dtype(DType::BF16);
@@ -61,10 +61,11 @@ impl PackedRows {
         let (&last, outer) = first.dims().split_last().ok_or_else(wrong)?;
         let width = self.width(last);
         let found = parts.iter().map(|part| (part.dtype(), part.dims().last().copied().unwrap_or(0)));
-        if !found.eq(self.parts(width)?) || parts.iter().any(|part| !part.dims().starts_with(outer)) {
+        let has_parts = self.parts(width).is_ok_and(|wanted| found.eq(wanted));
+        if !has_parts || parts.iter().any(|part| !part.dims().starts_with(outer)) {
             return Err(wrong());
         }
-        let group = PackedRows::group(width)?;
+        let group = self.group(width)?;
         let of = |last: &[usize]| [outer, last].concat();
         let of_group = |part: &Tensor| part.to_dtype(DType::F32)?.unsqueeze(-1);
         let scale = of_group(&parts[1])?;

@@ -59,7 +59,7 @@ impl Native for CachedAttention {
                     integers: bound.inputs[first].at::<u8>(0).cast_const(),
                     scales: bound.inputs[first + 1].at::<u16>(0).cast_const(),
                     least: bound.inputs[first + parts - 1].at::<u16>(0).cast_const(),
-                    group: PackedRows::group(width).unwrap_or(width),
+                    group: packed.group(width).unwrap_or(width),
                 }),
             };
             let (keys, values) = (rows(keys, width), rows(keys + parts, features));

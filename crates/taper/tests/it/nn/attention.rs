@@ -541,9 +541,8 @@ fn packed_rows_are_near_the_rows() {
     let device = device();
     for width in [64, 48, 16] {
         let rows = rows_to_pack([2, 3, 8, width], &device);
-        let group = PackedRows::group(width).unwrap();
         for (packed, steps) in [(PackedRows::Eight, 127.0), (PackedRows::Four, 15.0)] {
-            let parts = packed.pack(&rows).unwrap();
+            let (parts, group) = (packed.pack(&rows).unwrap(), packed.group(width).unwrap());
             let found: Vec<_> = parts.iter().map(|part| (part.dtype(), part.dims()[3])).collect();
             assert_eq!(found, packed.parts(width).unwrap());
             let unpacked = packed.unpack(&parts).unwrap().to_vec::<f32>().unwrap();
