@@ -55,6 +55,8 @@ pub const RADIX_OFFSETS: &str = include_str!("../wgsl/radix_offsets.wgsl");
 
 /// The kernels of operations that `tensor_core` describes as data.
 pub mod native {
+    /// Attention to the rows in use of a cache.
+    pub const CACHED_ATTENTION: &str = include_str!("../wgsl/native/cached_attention.wgsl");
     /// Max pooling with positions.
     pub const MAX_POOL: &str = include_str!("../wgsl/native/max_pool.wgsl");
     /// Insertion points in sorted numbers.

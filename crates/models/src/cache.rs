@@ -9,8 +9,8 @@
 //! On devices with the kernel [`CachedAttention`](tensor_core::CachedAttention), a text has the same bits
 //! however its tokens are divided into steps of at most [`MAX_STEP_TOKENS`], and beside any other texts.
 //!
-//! The long tables can be packed in integers of 8 or 4 bits ([`KvCache::packed`]): rows are rounded once, when
-//! they leave the short table.
+//! The long tables can be packed in integers of 8 or 4 bits ([`KvCache::packed`]): rows are rounded once,
+//! when they leave the short table.
 //!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
@@ -78,6 +78,18 @@ enum Shared {
     Short { step: ShortStep, merge: Option<Rows> },
 }
 
+/// How a device computes the attention of a short step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum StepKernel {
+    /// By products, a mask and a softmax.
+    None,
+    /// [`CachedAttention`] reads tables of this dtype that are not packed, into which other kernels have
+    /// written.
+    Reads(DType),
+    /// It also writes new rows, and reads packed ones.
+    Writes(DType),
+}
+
 /// A step whose new rows go into the short table.
 #[derive(Clone, Debug)]
 struct ShortStep {
@@ -89,8 +101,8 @@ struct ShortStep {
     places: Tensor,
     length: usize,
     window: Option<usize>,
-    /// Whether the device has that kernel.
-    has_kernel: bool,
+    /// Whether the device has that kernel, and for which tables.
+    kernel: StepKernel,
     /// The biases of devices without it, which all layers share.
     bias: OnceLock<Tensor>,
 }
@@ -139,9 +151,9 @@ impl KvCache {
     }
 
     /// This cache, which is empty, with keys and values in integers of 8 or 4 bits: 1.06 or 0.75 bytes for a
-    /// number. The last positions, 64 at most, stay as they are. Heads must have multiples of 16 numbers, which
-    /// the first step checks. The positions of a text that is written in steps of another size are rounded at
-    /// other times, so that the last digits of its logits differ.
+    /// number. The last positions, 64 at most, stay as they are. Heads must have multiples of 16 numbers,
+    /// which the first step checks. The positions of a text that is written in steps of another size are
+    /// rounded at other times, so that the last digits of its logits differ.
     ///
     /// # Errors
     /// A cache that already has positions.
@@ -309,7 +321,8 @@ impl KvCache {
         self.shared.before = Some(self.contents());
         self.pending = length;
         let (len, pads) = (self.len, &self.pads);
-        let by_kernel = length <= MAX_STEP_TOKENS && has_kernel(dtype, device)?;
+        let kernel = StepKernel::of(dtype, device)?;
+        let by_kernel = length <= MAX_STEP_TOKENS && matches!(kernel, StepKernel::Writes(_));
         for (&window, rows) in &mut self.rows {
             let is_short = if by_kernel { length > 0 } else { (1..=SHORT_STEP_TOKENS).contains(&length) };
             let shared = if is_short && (by_kernel || rows.long > 0) {
@@ -318,7 +331,7 @@ impl KvCache {
                 if merge.is_some() {
                     *rows = rows.merged(window, len);
                 }
-                let step = ShortStep::new(rows, (window, length), pads, (by_kernel, device))?;
+                let step = ShortStep::new(rows, (window, length), pads, (kernel, device))?;
                 rows.tail += length;
                 Shared::Short { step, merge }
             } else {
@@ -508,23 +521,34 @@ impl Rows {
     }
 }
 
-/// Whether few queries read the tables of a cache by one kernel. It has no gradients.
-#[track_caller]
-pub(crate) fn has_kernel(dtype: DType, device: &Device) -> Result<bool> {
-    if is_grad_enabled() {
-        return Ok(false);
+impl StepKernel {
+    /// The kernel of a device. It has no gradients.
+    #[track_caller]
+    fn of(dtype: DType, device: &Device) -> Result<StepKernel> {
+        if is_grad_enabled() {
+            return Ok(StepKernel::None);
+        }
+        let table = &Tensor::zeros([1, 1, 1, 1], (dtype, device))?;
+        let places = &Tensor::zeros([4], (DType::I32, device))?;
+        let has = |writes: bool| {
+            let (scale, softcap, window) = (1.0, None, None);
+            let of = CachedAttention { scale, softcap, window, writes, sinks: false, packed: None };
+            let inputs = [table, table, table, table, table, places, table, table];
+            Tensor::has_custom_kernel(Arc::new(of), &inputs[..if writes { 8 } else { 6 }])
+        };
+        Ok(match (has(true)?, has(false)?) {
+            (true, _) => StepKernel::Writes(dtype),
+            (false, true) => StepKernel::Reads(dtype),
+            (false, false) => StepKernel::None,
+        })
     }
-    let kernel = CachedAttention {
-        scale: 1.0,
-        softcap: None,
-        window: None,
-        writes: false,
-        sinks: false,
-        packed: None,
-    };
-    let table = Tensor::zeros([1, 1, 1, 1], (dtype, device))?;
-    let places = Tensor::zeros([4], (DType::I32, device))?;
-    Tensor::has_custom_kernel(Arc::new(kernel), &[&table, &table, &table, &table, &table, &places])
+}
+
+/// Whether a text has the same bits however it is divided into steps of few tokens: its attention comes from
+/// one kernel.
+#[track_caller]
+pub(crate) fn has_same_bits(device: &Device) -> Result<bool> {
+    Ok(matches!(StepKernel::of(DType::F32, device)?, StepKernel::Writes(_)))
 }
 
 /// The masking with biases `[1, heads, L, keys]` of what it shows.
@@ -652,10 +676,9 @@ impl LayerCache {
         }
         let Some((tail_k, tail_v)) = self.tail.take() else { return Err(Error::invalid(OP, NO_ROWS)) };
         let new = [key, value].map(Tensor::detach);
-        if let (Some(long), None) = (&self.long, bias)
-            && step.reads_by_kernel([query.dtype(), long[0].dtype(), key.dtype()])
+        if let (Some(long), None, StepKernel::Writes(_)) = (&self.long, bias, step.kernel)
+            && let Some(results) = step.by_kernel(query, long, [&tail_k, &tail_v], Some(&new), scoring)?
         {
-            let results = step.by_kernel(query, long, [&tail_k, &tail_v], Some(&new), scoring)?;
             let [out, tail_k, tail_v] = &results[..] else {
                 return Err(Error::invalid(OP, NO_ROWS));
             };
@@ -682,8 +705,10 @@ impl LayerCache {
         let &[batch, heads, length, width] = query.dims() else {
             return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
         };
-        if bias.is_none() && step.reads_by_kernel([query.dtype(), long[0].dtype(), tail_k.dtype()]) {
-            return Ok(step.by_kernel(query, long, [tail_k, tail_v], None, scoring)?.swap_remove(0));
+        if bias.is_none()
+            && let Some(mut results) = step.by_kernel(query, long, [tail_k, tail_v], None, scoring)?
+        {
+            return Ok(results.swap_remove(0));
         }
         let (capacity, [long_k, long_v]) = (long[0].rows(), [long[0].numbers()?, long[1].numbers()?]);
         let seen = step.bias(capacity, query.dtype())?;
@@ -727,7 +752,7 @@ impl ShortStep {
         rows: &Rows,
         (window, length): (Option<usize>, usize),
         pads: &[usize],
-        (has_kernel, device): (bool, &Device),
+        (kernel, device): (StepKernel, &Device),
     ) -> Result<ShortStep> {
         let new = rows.tail..rows.tail + length;
         let place: Vec<bool> = (0..TAIL_ROWS).map(|row| new.contains(&row)).collect();
@@ -741,7 +766,7 @@ impl ShortStep {
         let places = [rows.start, rows.long, new.end];
         let places: Vec<i32> = places.iter().chain(each).map(|&place| place as i32).collect();
         let places = Tensor::from_vec(places, [3 + each.len()], device)?;
-        Ok(ShortStep { place, source, places, length, window, has_kernel, bias: OnceLock::new() })
+        Ok(ShortStep { place, source, places, length, window, kernel, bias: OnceLock::new() })
     }
 
     /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
@@ -773,12 +798,7 @@ impl ShortStep {
         Ok(bias)
     }
 
-    /// Whether the kernel reads a query and tables of these dtypes.
-    fn reads_by_kernel(&self, dtypes: [DType; 3]) -> bool {
-        self.has_kernel && dtypes == [DType::F32; 3]
-    }
-
-    /// The results of [`CachedAttention`].
+    /// The results of [`CachedAttention`], if the device computes them for these tensors.
     #[track_caller]
     fn by_kernel(
         &self,
@@ -787,15 +807,24 @@ impl ShortStep {
         tail: [&Tensor; 2],
         new: Option<&[Tensor; 2]>,
         Scoring { scale, softcap, sinks }: Scoring<'_>,
-    ) -> Result<Vec<Tensor>> {
-        let (writes, window) = (new.is_some(), self.window);
-        let (packed, with_sinks) = (long[0].packed(), sinks.is_some());
-        let kernel = CachedAttention { scale, softcap, window, writes, sinks: with_sinks, packed };
-        let sinks = sinks.map(|sinks| sinks.to_dtype(query.dtype())).transpose()?;
+    ) -> Result<Option<Vec<Tensor>>> {
+        let (StepKernel::Reads(dtype) | StepKernel::Writes(dtype)) = self.kernel else { return Ok(None) };
+        if [query.dtype(), tail[0].dtype(), long[0].dtype()] != [dtype; 3] {
+            return Ok(None);
+        }
+        let (writes, window, packed) = (new.is_some(), self.window, long[0].packed());
+        let kernel = CachedAttention { scale, softcap, window, writes, sinks: sinks.is_some(), packed };
+        let sinks = sinks.map(|sinks| sinks.to_dtype(dtype)).transpose()?;
         let tables = long.iter().flat_map(Table::parts).chain(tail).chain([&self.places]);
         let inputs: Vec<&Tensor> =
             [query].into_iter().chain(tables).chain(new.into_iter().flatten()).chain(&sinks).collect();
-        Tensor::custom_kernel(Arc::new(kernel), &inputs)
+        let kernel = Arc::new(kernel);
+        // Other devices have it for some sizes.
+        let is_sure = matches!(self.kernel, StepKernel::Writes(_));
+        if !is_sure && !Tensor::has_custom_kernel(kernel.clone(), &inputs)? {
+            return Ok(None);
+        }
+        Tensor::custom_kernel(kernel, &inputs).map(Some)
     }
 
     /// The short table with the new rows.

@@ -79,7 +79,8 @@ const KINDS: &[(&str, Kind)] = &[
     ("proportional", Kind::Proportional),
 ];
 
-/// Cosines and sines for some positions, `[L, E / 2]`, or `[N, 1, L, E / 2]` if each row has its own.
+/// Cosines `[L, 1, E / 2]` and sines `[L, 2, E / 2]` for some positions, or `[N, 1, L, …]` if each row has
+/// its own. The sines of the first of each pair are negative.
 #[derive(Clone, Debug)]
 pub struct RopeTables {
     pub(crate) cos: Tensor,
@@ -264,15 +265,21 @@ impl Rope {
             let positions = (first..first + length).map(|at| at.saturating_sub(*pad));
             angles.extend(positions.flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)));
         }
-        let table = |function: fn(f64) -> f64| -> Result<Tensor> {
-            let values: Vec<f64> = angles.iter().map(|&angle| scale * function(angle)).collect();
+        let half = self.features / 2;
+        let table = |functions: &[fn(f64) -> f64]| -> Result<Tensor> {
+            let of_position = |angles: &[f64]| {
+                let rows =
+                    functions.iter().map(|function| angles.iter().map(|&angle| scale * function(angle)));
+                rows.flatten().collect::<Vec<f64>>()
+            };
+            let values: Vec<f64> = angles.chunks(half.max(1)).flat_map(of_position).collect();
             let table = Tensor::new(values, (dtype, device))?;
             match pads.is_empty() {
-                true => table.reshape([length, self.features / 2]),
-                false => table.reshape([pads.len(), 1, length, self.features / 2]),
+                true => table.reshape([length, functions.len(), half]),
+                false => table.reshape([pads.len(), 1, length, functions.len(), half]),
             }
         };
-        Ok(RopeTables { cos: table(f64::cos)?, sin: table(f64::sin)? })
+        Ok(RopeTables { cos: table(&[f64::cos])?, sin: table(&[|angle| -angle.sin(), f64::sin])? })
     }
 }
 
@@ -288,8 +295,7 @@ impl RopeTables {
     /// Fewer features than the tables have, or another length.
     #[track_caller]
     pub fn rotate(&self, x: &Tensor) -> Result<Tensor> {
-        let half = self.half();
-        self.rotate_pairs([x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?], x)
+        self.rotate_pairs(&self.split(x, |dims, half| [dims, &[2, half]].concat())?, x)
     }
 
     /// Rotates `[N, heads, L, features]`, where features 2 i and 2 i + 1 of the first E are a pair. The first
@@ -300,8 +306,16 @@ impl RopeTables {
     /// As [`RopeTables::rotate`].
     #[track_caller]
     pub fn rotate_neighbours(&self, x: &Tensor) -> Result<Tensor> {
-        let ends = 2 * self.half();
-        self.rotate_pairs([x.slice_step(-1, 0..ends, 2)?, x.slice_step(-1, 1..ends, 2)?], x)
+        let pairs = self.split(x, |dims, half| [dims, &[half, 2]].concat())?;
+        self.rotate_pairs(&pairs.transpose(-1, -2)?, x)
+    }
+
+    /// The first features of `x` on two axes.
+    #[track_caller]
+    fn split(&self, x: &Tensor, shape: impl Fn(&[usize], usize) -> Vec<usize>) -> Result<Tensor> {
+        let half = self.half();
+        let outer = x.rank().saturating_sub(1);
+        x.narrow(-1, 0, 2 * half)?.reshape(shape(&x.dims()[..outer], half))
     }
 
     /// The number of pairs.
@@ -309,16 +323,15 @@ impl RopeTables {
         self.cos.dims().last().copied().unwrap_or(0)
     }
 
-    /// The rotation of pairs of the first features of `x`, and its other features.
+    /// The rotation of pairs `[…, 2, E / 2]`, which are the first features of `x`, and its other features.
+    /// One kernel reads each feature and its partner: a · cos − b · sin and b · cos + a · sin.
     #[track_caller]
-    fn rotate_pairs(&self, [a, b]: [Tensor; 2], x: &Tensor) -> Result<Tensor> {
+    fn rotate_pairs(&self, pairs: &Tensor, x: &Tensor) -> Result<Tensor> {
         let half = self.half();
-        let first = a.mul(&self.cos)?.sub(&b.mul(&self.sin)?)?;
-        let second = b.mul(&self.cos)?.add(&a.mul(&self.sin)?)?;
-        let width = x.dims().last().copied().unwrap_or(0);
-        if width == 2 * half {
-            return Tensor::concat(&[first, second], -1);
+        let rotated = pairs.mul(&self.cos)?.add(&pairs.flip(-2)?.mul(&self.sin)?)?.flatten(-2, -1)?;
+        match x.dims().last().copied().unwrap_or(0) - 2 * half {
+            0 => Ok(rotated),
+            rest => Tensor::concat(&[rotated, x.narrow(-1, 2 * half, rest)?], -1),
         }
-        Tensor::concat(&[first, second, x.narrow(-1, 2 * half, width - 2 * half)?], -1)
     }
 }

@@ -27,8 +27,8 @@ pub(crate) const INLINE: usize = ALIGN;
 /// wasted.
 const EXACT: usize = 16;
 
-/// Sizes from which a chunk is a mapping of its own. An allocator keeps freed memory for itself, after a while
-/// also large pieces, so that a process would not become smaller.
+/// Sizes from which a chunk is a mapping of its own. An allocator keeps freed memory for itself, after a
+/// while also large pieces, so that a process would not become smaller.
 const MAPPED: usize = if cfg!(target_os = "linux") { 1 << 18 } else { usize::MAX };
 
 /// A piece of memory of one size class.
@@ -162,8 +162,8 @@ impl State {
         stats.allocations += 1;
     }
 
-    /// Frees the chunks that have not been in use for [`POOL_IDLE`] allocations. The first of a class are those that have
-    /// waited longest.
+    /// Frees the chunks that have not been in use for [`POOL_IDLE`] allocations. The first of a class are
+    /// those that have waited longest.
     fn drop_idle(&mut self) {
         const BETWEEN_SEARCHES: u64 = POOL_IDLE / 4;
         let now = self.stats.allocations;

@@ -21,11 +21,11 @@ pub fn log_probabilities<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32]) -
     of_logits(&logits, model.vocab_size(), &tokens[1..])
 }
 
-/// As [`log_probabilities`], by a cache, which reads the tokens in steps as generation does: with the rounding
-/// of [`KvCache::packed`].
+/// As [`log_probabilities`], by a cache, which reads the tokens in steps as generation does: with the
+/// rounding of [`KvCache::packed`].
 ///
 /// # Errors
-/// Those of [`log_probabilities`].
+/// As [`log_probabilities`].
 #[track_caller]
 pub fn log_probabilities_in<M: LanguageModel + ?Sized>(
     model: &M,
@@ -79,11 +79,11 @@ pub fn perplexity<M: LanguageModel + ?Sized>(
     perplexity_by(tokens, context, stride, |window| log_probabilities(model, window))
 }
 
-/// As [`perplexity`], where `of_window` gives the logarithm of the probability of each token of a window after
-/// the first.
+/// As [`perplexity`], where `of_window` gives the logarithm of the probability of each token of a window
+/// after the first.
 ///
 /// # Errors
-/// Those of [`perplexity`], and of `of_window`.
+/// As [`perplexity`]; errors of `of_window`.
 #[track_caller]
 pub fn perplexity_by(
     tokens: &[u32],

@@ -45,7 +45,7 @@ mod kept;
 use std::collections::VecDeque;
 
 use autograd::no_grad;
-use tensor_core::{DType, Error, PackedRows, Result};
+use tensor_core::{Error, PackedRows, Result};
 
 use self::kept::Kept;
 use crate::{
@@ -218,7 +218,7 @@ impl Engine {
             );
             return Err(Error::invalid(OP, message));
         }
-        let has_same_bits = no_grad(|| cache::has_kernel(DType::F32, &model.device()))?;
+        let has_same_bits = no_grad(|| cache::has_same_bits(&model.device()))?;
         Ok(Engine {
             step_tokens: if has_same_bits { MAX_STEP_TOKENS } else { usize::MAX },
             cache: empty_cache(&*model, &config),

@@ -29,8 +29,8 @@ use crate::{
 /// all. New keys and values are the last L rows in use of the short table, which are written before all else.
 /// A sink is a score that each query sees beside its keys.
 ///
-/// If the long table is packed, its keys and its values are each the tensors that [`PackedRows::parts`] names,
-/// with the axes `[N, G, C, …]`, and rows of the short table stay as they are.
+/// If the long table is packed, its keys and its values are each the tensors that [`PackedRows::parts`]
+/// names, with the axes `[N, G, C, …]`, and rows of the short table stay as they are.
 ///
 /// The result `[N, H, L, V]` has the inputs' dtype; the short table with the new rows follows, if there are
 /// any, in the place of the old one where nothing else reads that. The last query has the position of the

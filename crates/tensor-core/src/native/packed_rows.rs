@@ -7,9 +7,9 @@ use crate::{
 
 pub(crate) const OP: &str = "PackedRows";
 
-/// Rows of numbers along the last axis as integers. In eight bits, 32 neighbours share a scale, or 16 where the
-/// axis is no multiple of 32; in four bits, 16 share a scale and a minimum. A number is its integer times its
-/// scale, plus the minimum.
+/// Rows of numbers along the last axis as integers. In eight bits, 32 neighbours share a scale, or 16 where
+/// the axis is no multiple of 32; in four bits, 16 share a scale and a minimum. A number is its integer times
+/// its scale, plus the minimum.
 ///
 /// A tensor `[…, E]` with groups of g neighbours is kept in two or three ordinary tensors, whose rows are
 /// concatenated and cut as those of any tensor; zeros stand for zeros.
@@ -80,7 +80,7 @@ impl PackedRows {
     /// The dtypes of the tensors that hold rows of this width, with the last axis of each.
     ///
     /// # Errors
-    /// Those of [`PackedRows::group`].
+    /// As [`PackedRows::group`].
     #[track_caller]
     pub fn parts(self, width: usize) -> Result<Vec<(DType, usize)>> {
         let scales = (DType::BF16, width / self.group(width)?);

@@ -12,7 +12,7 @@ impl PackedRows {
     /// constant: no gradient passes.
     ///
     /// # Errors
-    /// Those of [`PackedRows::group`], a tensor of integers, or a device without bf16 and integers of 8 bits.
+    /// As [`PackedRows::group`]; a tensor of integers, or a device without bf16 and integers of 8 bits.
     #[track_caller]
     pub fn pack(self, rows: &Tensor) -> Result<Vec<Tensor>> {
         if !rows.dtype().is_float() {

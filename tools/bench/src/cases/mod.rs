@@ -2,6 +2,7 @@
 
 mod alone;
 mod files;
+mod language;
 mod laws;
 mod networks;
 mod overhead;
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(rows::more());
     cases.extend(recurrent::more());
     cases.extend(networks::more());
+    cases.push(language::token());
     cases.extend(files::more());
     cases.push(alone::new_sizes());
     cases.extend(onnx::listed().map(|(name, network)| Case::compared(name, network)));

@@ -51,6 +51,7 @@ const CASES: &[&str] = &[
     "resnet20_step_32",
     "gpt_step_8x128",
     "gpt_generate_64_tokens_kv_cache",
+    "smollm2_token_q4_1",
 ];
 
 /// Counts the cases that the filters let through, and prints, checks or writes the table.

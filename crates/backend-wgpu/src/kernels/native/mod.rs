@@ -3,6 +3,7 @@
 //! operations by the caller.
 
 mod attention;
+mod cached_attention;
 pub(crate) mod custom;
 mod distances;
 mod fourier;
@@ -11,8 +12,8 @@ mod recurrence;
 mod search_sorted;
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Distances, Error, Fourier, Kernel, MaxPool, Recurrence, Result,
-    SearchSorted, custom::implementation,
+    Attention, CachedAttention, CustomKernel, DType, Distances, Error, Fourier, Kernel, MaxPool, Recurrence,
+    Result, SearchSorted, custom::implementation,
 };
 
 use crate::{
@@ -72,7 +73,7 @@ macro_rules! natives {
         pub const NATIVE_KERNELS: &[&str] = &[$(stringify!($name)),*];
     };
 }
-natives![Attention, Recurrence, Fourier, Distances, SearchSorted, MaxPool];
+natives![Attention, CachedAttention, Recurrence, Fourier, Distances, SearchSorted, MaxPool];
 
 /// The operation's kernel, if it covers this case.
 fn native(

@@ -3,10 +3,6 @@
 /// Operations that have a kernel on the CPU and are composed of others on GPUs, with the reason.
 const COMPOSED: &[(&str, &str)] = &[
     (
-        "CachedAttention",
-        "products and a mask read the tables; a kernel that skips unused rows is left to write",
-    ),
-    (
         "EmbeddingBag",
         "the rows are read at indices within the kernel that reduces them, which also reports bad indices",
     ),
