@@ -1,7 +1,7 @@
 //! A caching pool for buffers. Fresh pages cost more than most arithmetic on them, so freed memory is kept
-//! by size class and reused. Pieces that were not used for many allocations are given back, so that
-//! sizes that no longer occur take no memory; a step that repeats uses all of its own. Memory is zeroed when it comes from the system, so it never holds
-//! uninitialised bytes.
+//! by size class and reused. Pieces that were not used for many allocations are given back, so that sizes
+//! that no longer occur take no memory; a step that repeats uses all of its own. Memory is zeroed when it
+//! comes from the system, so it never holds uninitialised bytes.
 #![allow(unsafe_code)]
 
 use std::{

@@ -444,20 +444,22 @@ fn attention_to_a_cache_reads_the_rows_in_use() {
         CachedAttention { window: Some(3), sinks: true, ..plain },
     ];
     // The rows in use are none, some and all of either table; texts begin later, and after some queries.
-    let places: [&[usize]; 6] = [
+    // The last ones are more than a workgroup of a GPU reads at a time.
+    let places: [&[usize]; 7] = [
         &[0, 64, 1, 0],
         &[0, 0, 5, 0],
         &[40, 57, 64, 90],
         &[0, 9, 8, 0, 3, 16],
         &[7, 1, 6, 0, 9, 12],
         &[0, 0, 0, 0],
+        &[3, 590, 33, 0, 100, 400],
     ];
     let mut tested = 0;
     for (of, places) in all.iter().flat_map(|of| places.map(|places| (*of, places))) {
         for [heads, groups, length, width, features] in
             [[3, 1, 1, 64, 64], [4, 4, 5, 8, 24], [6, 2, 4, 9, 3], [2, 1, 1, 80, 130]]
         {
-            let (texts, sizes) = (3, [64, 70]);
+            let (texts, sizes) = (3, [if places[1] > 64 { 600 } else { 64 }, 70]);
             let dims = [
                 vec![texts, heads, length, width],
                 vec![texts, groups, sizes[0], width],
