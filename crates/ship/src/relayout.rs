@@ -8,8 +8,8 @@ use crate::description::{Description, Role, Step, Window};
 
 /// The results that are computed at once: enough for the registers of most processors.
 pub(crate) const MAX_TILE: usize = 16;
-/// The elements of a row in blocks that are decoded at once, which many formats give a scale.
-const MAX_RUN: usize = 32;
+/// The elements of a row in blocks that are decoded at once: with 16 rows, 1 KiB of the stack.
+const MAX_RUN: usize = 16;
 /// The size of an axis from which it is worth it.
 const MIN_TILE: usize = 4;
 

@@ -1,9 +1,14 @@
 //! Weights in blocks stay in blocks: every format by each compiler, and a transformer.
+//!
+//! `TAPER_TEST=written=FOLDER` leaves the transformer there, for docs/benchmarks/ship.md.
+
+use std::path::Path;
 
 use nn::{
     LayerNorm,
     functional::{AttentionOptions, embedding, scaled_dot_product_attention},
 };
+use taper_testing::settings::setting;
 use tensor_core::{AffineBits, BlockFormat, DType, GgmlType, IntegerGroups, Result, Tensor, WeightFormat};
 
 use crate::{
@@ -169,6 +174,10 @@ impl Transformer {
 fn a_transformer_in_blocks() {
     let model = Transformer::new();
     let case = case("language", 1e-4, vec![indices(&[7, 39, 0])], |x| Ok(vec![model.forward(&x[0])?]));
+    if let Some(folder) = setting("written") {
+        case.write(Path::new(&folder));
+        println!("language: {:?}", case.sizes());
+    }
     // The mask of the attention, and the numbers of the norms.
     takes(&case, &model.blocks(), TOKENS * TOKENS + 3 * 2 * WIDTH * 4);
     check(&[case]);
