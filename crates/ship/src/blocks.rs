@@ -46,14 +46,12 @@ pub(crate) struct Decoder {
 /// The description of a format of GGUF files: integers and the number, by the element's position in its block.
 const fn of_ggml(format: GgmlType) -> (&'static str, &'static str) {
     match format {
-        GgmlType::Q4_0 => (
-            "q = (byte_of(x, 2 + e % 16) >> (e / 16 * 4)) & 15",
-            "f16_of(x, 0) * (number(q) - number(8))",
-        ),
-        GgmlType::Q4_1 => (
-            "q = (byte_of(x, 4 + e % 16) >> (e / 16 * 4)) & 15",
-            "f16_of(x, 0) * number(q) + f16_of(x, 2)",
-        ),
+        GgmlType::Q4_0 => {
+            ("q = (byte_of(x, 2 + e % 16) >> (e / 16 * 4)) & 15", "f16_of(x, 0) * (number(q) - number(8))")
+        }
+        GgmlType::Q4_1 => {
+            ("q = (byte_of(x, 4 + e % 16) >> (e / 16 * 4)) & 15", "f16_of(x, 0) * number(q) + f16_of(x, 2)")
+        }
         GgmlType::Q5_0 => (
             "fifth = (byte_of(x, 2 + e / 8) >> (e % 8)) & 1
              q = ((byte_of(x, 6 + e % 16) >> (e / 16 * 4)) & 15) | (fifth << 4)",
@@ -105,10 +103,9 @@ const fn of_ggml(format: GgmlType) -> (&'static str, &'static str) {
              s = byte_of(x, 192 + e / 16)",
             "f16_of(x, 208) * signed_byte(s) * (number(q) - number(32))",
         ),
-        GgmlType::IQ4_NL => (
-            "q = (byte_of(x, 2 + e % 16) >> (e / 16 * 4)) & 15",
-            "f16_of(x, 0) * iq4_entry(q)",
-        ),
+        GgmlType::IQ4_NL => {
+            ("q = (byte_of(x, 2 + e % 16) >> (e / 16 * 4)) & 15", "f16_of(x, 0) * iq4_entry(q)")
+        }
         GgmlType::IQ4_XS => (
             "g = e / 32
              four = (byte_of(x, 4 + g / 2) >> (g % 2 * 4)) & 15
@@ -135,10 +132,9 @@ const fn of_affine(bits: AffineBits) -> (&'static str, &'static str) {
     match bits {
         AffineBits::I8 => ("q = byte_of(x, 32 + i)", "signed_byte(q)"),
         AffineBits::U8 => ("q = byte_of(x, 32 + i)", "number(q)"),
-        AffineBits::I4 => (
-            "q = ((byte_of(x, 32 + i / 2) >> (i % 2 * 4)) & 15) ^ 8",
-            "(number(q) - number(8))",
-        ),
+        AffineBits::I4 => {
+            ("q = ((byte_of(x, 32 + i / 2) >> (i % 2 * 4)) & 15) ^ 8", "(number(q) - number(8))")
+        }
         AffineBits::U4 => ("q = (byte_of(x, 32 + i / 2) >> (i % 2 * 4)) & 15", "number(q)"),
     }
 }
@@ -158,7 +154,12 @@ impl Decoder {
         if let Some(&format) = any.downcast_ref::<GgmlType>() {
             let (integers, number) = of_ggml(format);
             let block = Some((format.block_elements(), format.block_bytes()));
-            return Some(Decoder { name: name(&[]), block, integers: integers.into(), number: number.into() });
+            return Some(Decoder {
+                name: name(&[]),
+                block,
+                integers: integers.into(),
+                number: number.into(),
+            });
         }
         if let Some(affine) = any.downcast_ref::<Affine>() {
             let words = words();
@@ -329,6 +330,10 @@ pub(crate) fn text<'a>(language: Language, decoders: impl Iterator<Item = &'a De
     let tables: String = tables.map(|(name, numbers)| table(language, name, numbers)).collect();
     // A helper calls those before it.
     HELPERS.iter().rev().fold(tables + "\n" + &decoders, |text, (name, [c, rust, wgsl])| {
-        if text.contains(&format!("{name}(")) { language.of(*c, *rust, *wgsl).to_string() + &text } else { text }
+        if text.contains(&format!("{name}(")) {
+            language.of(*c, *rust, *wgsl).to_string() + &text
+        } else {
+            text
+        }
     })
 }

@@ -73,7 +73,8 @@ pub(crate) fn decode(plan: &mut Description) -> Vec<Decoded> {
             else {
                 continue;
             };
-            let found = known.iter().find(|(of, decoded)| *of == from && plan.buffers[decoded.0].dtype == dtype);
+            let found =
+                known.iter().find(|(of, decoded)| *of == from && plan.buffers[decoded.0].dtype == dtype);
             let buffer = match found {
                 Some((_, decoded)) => decoded.0,
                 None => {
@@ -115,9 +116,8 @@ pub(crate) fn forward(plan: &mut Description) {
         }
     }
     let is_read = |buffer: BufferId| plan.steps.iter().any(|step| step.reads(buffer));
-    let dropped: Vec<bool> = (0..plan.steps.len())
-        .map(|k| copied(plan, k).is_some_and(|(to, _)| !is_read(to)))
-        .collect();
+    let dropped: Vec<bool> =
+        (0..plan.steps.len()).map(|k| copied(plan, k).is_some_and(|(to, _)| !is_read(to))).collect();
     let mut dropped = dropped.into_iter();
     plan.steps.retain(|_| !dropped.next().unwrap_or(false));
 }

@@ -80,8 +80,7 @@ impl Memory {
 
 /// The bytes of decoded numbers as elements of a floating-point dtype.
 pub(crate) fn to_bytes(dtype: DType, numbers: &[f32]) -> Vec<u8> {
-    let scalars: Vec<Scalar> =
-        numbers.iter().map(|&x| Scalar::Float(f64::from(x)).cast(dtype)).collect();
+    let scalars: Vec<Scalar> = numbers.iter().map(|&x| Scalar::Float(f64::from(x)).cast(dtype)).collect();
     Scalar::to_bytes(dtype, &scalars)
 }
 

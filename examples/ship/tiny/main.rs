@@ -64,9 +64,9 @@ enum Network {
 }
 
 /// Rows with what they are: a class, or 1 for a fault.
-pub struct Rows {
-    pub inputs: Tensor,
-    pub labels: Vec<i64>,
+pub(crate) struct Rows {
+    pub(crate) inputs: Tensor,
+    pub(crate) labels: Vec<i64>,
 }
 
 type Made<'a> = Box<dyn Fn(&mut Random) -> Result<Rows> + 'a>;
@@ -81,7 +81,7 @@ struct Task<'a> {
     is_reconstructed: bool,
 }
 
-const BATCH: usize = 50;
+const BATCH: usize = 25;
 const LEARNING_RATE: f64 = 3e-3;
 
 impl Task<'_> {
@@ -171,7 +171,7 @@ impl Task<'_> {
         let qat = prepare_qat(&net, &QatConfig { observer, ..Default::default() })?;
         // Ranges are observed before values are rounded to them.
         qat.fake_quantize(false);
-        let known = (self.training)(&mut random)?.inputs.narrow(0, 0, 8 * BATCH)?;
+        let known = (self.training)(&mut random)?.inputs.narrow(0, 0, 16 * BATCH)?;
         self.computed(&net, &known)?.eval()?;
         qat.observe(false);
         qat.fake_quantize(true);
@@ -187,10 +187,15 @@ type Answer<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// The share of pairs of a fault and a normal row in which the fault has the larger error.
 fn area_under_curve(errors: &[f32], labels: &[i64]) -> f64 {
-    let of = |label: i64| errors.iter().zip(labels).filter(move |(_, of)| **of == label).map(|(error, _)| error);
+    let of =
+        |label: i64| errors.iter().zip(labels).filter(move |(_, of)| **of == label).map(|(error, _)| error);
     let (faults, normal) = (of(1).count(), of(0).count());
     let won: f64 = of(1)
-        .flat_map(|fault| of(0).map(move |other| f64::from(u8::from(fault > other)) + 0.5 * f64::from(u8::from(fault == other))))
+        .flat_map(|fault| {
+            of(0).map(move |other| {
+                f64::from(u8::from(fault > other)) + 0.5 * f64::from(u8::from(fault == other))
+            })
+        })
         .sum();
     won / (faults * normal).max(1) as f64
 }
@@ -210,7 +215,7 @@ fn main() -> Answer<()> {
     let wants = |network: Network| options.only.is_none_or(|only| only == network);
     let mut table = Vec::new();
     if wants(Network::Pictures) {
-        let task = of_pictures("pictures", 8, &Pictures::of_digits()?).run(Residual::pictures, &options);
+        let task = of_pictures("pictures", 10, &Pictures::of_digits()?).run(Residual::pictures, &options);
         table.push(task?);
     }
     if wants(Network::Persons) {
@@ -237,7 +242,9 @@ fn main() -> Answer<()> {
         };
         table.push(task.run(Autoencoder::sounds, &options)?);
     }
-    println!("| network | held-out rows | f32 | program | weights | arena | int8 | program | weights | arena | time |");
+    println!(
+        "| network | held-out rows | f32 | program | weights | arena | int8 | program | weights | arena | time |"
+    );
     println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     table.iter().for_each(|row| println!("{row}"));
     Ok(())

@@ -1,10 +1,12 @@
 //! The structures of MLPerf Tiny's four networks. The tests of `taper-ship` have this file too, so it names what it
 //! needs by `super`.
 
-use super::{BatchNorm2d, Conv2d, ConvConfig, ConvPadding, Generator, Layer, Linear, Module, Result, Tensor, no_grad};
+use super::{
+    BatchNorm2d, Conv2d, ConvConfig, ConvPadding, Generator, Layer, Linear, Module, Result, Tensor, no_grad,
+};
 
 /// A network whose norms can become parts of its convolutions.
-pub trait Folding: Layer + Module {
+pub(crate) trait Folding: Layer + Module {
     /// Makes them parts of the convolutions.
     ///
     /// # Errors
@@ -13,8 +15,8 @@ pub trait Folding: Layer + Module {
 }
 
 /// A convolution with a batch norm and perhaps a ReLU after it.
-#[derive(Module)]
-pub struct Same {
+#[derive(Debug, Module)]
+pub(crate) struct Same {
     conv: Conv2d,
     norm: Option<BatchNorm2d>,
 }
@@ -66,8 +68,8 @@ impl Same {
 }
 
 /// A network of convolutions one after the other, a mean over the picture, and a layer of classes.
-#[derive(Module)]
-pub struct Chain {
+#[derive(Debug, Module)]
+pub(crate) struct Chain {
     convs: Vec<Same>,
     classes: Linear,
 }
@@ -109,7 +111,7 @@ impl Chain {
     ///
     /// # Errors
     /// Too little memory.
-    pub fn words(rng: &Generator) -> Result<Chain> {
+    pub(crate) fn words(rng: &Generator) -> Result<Chain> {
         let first = Same::new((1, 64), [10, 4], (2, 1), [49, 10], rng)?;
         Chain::separable(first, 64, [(64, 1); 4], 12, rng)
     }
@@ -118,7 +120,7 @@ impl Chain {
     ///
     /// # Errors
     /// Too little memory.
-    pub fn persons(rng: &Generator) -> Result<Chain> {
+    pub(crate) fn persons(rng: &Generator) -> Result<Chain> {
         let blocks = [(16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2)];
         let blocks = blocks.into_iter().chain([(128, 1); 5]).chain([(256, 2), (256, 1)]);
         Chain::separable(Same::new((3, 8), [3, 3], (2, 1), [96, 96], rng)?, 8, blocks, 2, rng)
@@ -126,8 +128,8 @@ impl Chain {
 }
 
 /// ResNet-8, for pictures of 32 × 32.
-#[derive(Module)]
-pub struct Residual {
+#[derive(Debug, Module)]
+pub(crate) struct Residual {
     first: Same,
     /// Two convolutions of each block, and the one beside them where the size changes.
     blocks: Vec<(Same, Same, Option<Same>)>,
@@ -139,7 +141,7 @@ impl Residual {
     ///
     /// # Errors
     /// Too little memory.
-    pub fn pictures(rng: &Generator) -> Result<Residual> {
+    pub(crate) fn pictures(rng: &Generator) -> Result<Residual> {
         let block = |(from, to): (usize, usize), stride: usize, size: usize| {
             let beside = || Same::new((from, to), [1, 1], (stride, 1), [size; 2], rng);
             let beside = if from == to { None } else { Some(beside()?.0) };
@@ -176,8 +178,8 @@ impl Folding for Residual {
 }
 
 /// The autoencoder, for the sounds of machines.
-#[derive(Module)]
-pub struct Autoencoder {
+#[derive(Debug, Module)]
+pub(crate) struct Autoencoder {
     layers: Vec<Linear>,
 }
 
@@ -186,7 +188,7 @@ impl Autoencoder {
     ///
     /// # Errors
     /// Too little memory.
-    pub fn sounds(rng: &Generator) -> Result<Autoencoder> {
+    pub(crate) fn sounds(rng: &Generator) -> Result<Autoencoder> {
         let sizes = [640, 128, 128, 128, 128, 8, 128, 128, 128, 128, 640];
         let layers = sizes.windows(2).map(|s| Linear::new(s[0], s[1], rng)).collect::<Result<_>>()?;
         Ok(Autoencoder { layers })

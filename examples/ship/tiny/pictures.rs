@@ -11,7 +11,7 @@ const TRAINED: usize = 1400;
 const DIGIT: usize = 8;
 
 /// The digits, their labels, and how they are shown.
-pub struct Pictures {
+pub(crate) struct Pictures {
     digits: Vec<f32>,
     labels: Vec<i64>,
     size: usize,
@@ -23,18 +23,19 @@ pub struct Pictures {
 
 impl Pictures {
     fn new(size: usize, scales: (f32, f32), asks_for_digit: bool) -> Result<Pictures> {
-        let (digits, labels) = Digits::load(&taper::cpu())?.tensors();
+        let all = Digits::load(&taper::cpu())?;
+        let (digits, labels) = all.tensors();
         let labels = labels.to_dtype(DType::I64)?.to_vec()?;
         Ok(Pictures { digits: digits.to_vec()?, labels, size, scales, asks_for_digit })
     }
 
     /// Pictures of 32 × 32, each with a digit: which one?
-    pub fn of_digits() -> Result<Pictures> {
+    pub(crate) fn of_digits() -> Result<Pictures> {
         Pictures::new(32, (2.8, 3.8), false)
     }
 
     /// Pictures of 96 × 96, each with a digit or with its pixels in disorder: is there a digit?
-    pub fn with_or_without() -> Result<Pictures> {
+    pub(crate) fn with_or_without() -> Result<Pictures> {
         Pictures::new(96, (5.0, 10.0), true)
     }
 
@@ -58,11 +59,11 @@ impl Pictures {
         Ok(Rows { inputs, labels })
     }
 
-    pub fn training(&self, random: &mut Random) -> Result<Rows> {
+    pub(crate) fn training(&self, random: &mut Random) -> Result<Rows> {
         self.rows(0..TRAINED, random)
     }
 
-    pub fn held_out(&self, random: &mut Random) -> Result<Rows> {
+    pub(crate) fn held_out(&self, random: &mut Random) -> Result<Rows> {
         self.rows(TRAINED..self.labels.len(), random)
     }
 
@@ -71,12 +72,10 @@ impl Pictures {
         let scale = random.between(self.scales.0, self.scales.1);
         let room = self.size as f32 - scale * DIGIT as f32;
         let (left, top) = (random.between(0.0, room), random.between(0.0, room));
-        let ground: [f32; 3] = std::array::from_fn(|_| random.uniform());
-        let mut ink: [f32; 3] = std::array::from_fn(|_| random.uniform());
-        // The colours are apart in one plane at least.
-        let plane = (random.uniform() * 3.0) as usize % 3;
-        ink[plane] = if ground[plane] < 0.5 { ground[plane] + 0.5 } else { ground[plane] - 0.5 };
-        let slope = [0, 1].map(|_| random.between(-0.3, 0.3) / self.size as f32);
+        // Dark ink on a light ground.
+        let ground: [f32; 3] = std::array::from_fn(|_| random.between(0.6, 1.0));
+        let ink: [f32; 3] = std::array::from_fn(|_| random.between(0.0, 0.4));
+        let slope = [0, 1].map(|_| random.between(-0.2, 0.2) / self.size as f32);
         let at = |x: isize, y: isize| match (usize::try_from(x), usize::try_from(y)) {
             (Ok(x), Ok(y)) if x < DIGIT && y < DIGIT => digit[y * DIGIT + x],
             _ => 0.0,
@@ -84,14 +83,16 @@ impl Pictures {
         for (ground, ink) in ground.into_iter().zip(ink) {
             for y in 0..self.size {
                 for x in 0..self.size {
-                    let [u, v] = [(x, left), (y, top)].map(|(at, from)| (at as f32 + 0.5 - from) / scale - 0.5);
+                    let [u, v] =
+                        [(x, left), (y, top)].map(|(at, from)| (at as f32 + 0.5 - from) / scale - 0.5);
                     let (i, j) = (u.floor() as isize, v.floor() as isize);
                     let (s, t) = (u - u.floor(), v - v.floor());
                     let above = at(i, j) * (1.0 - s) + at(i + 1, j) * s;
                     let below = at(i, j + 1) * (1.0 - s) + at(i + 1, j + 1) * s;
                     let ground = ground + slope[0] * x as f32 + slope[1] * y as f32;
                     let share = above * (1.0 - t) + below * t;
-                    pixels.push(ground + (ink - ground) * share + 0.06 * random.normal() - 0.5);
+                    let shown = ground + (ink - ground) * share + 0.05 * random.normal();
+                    pixels.push(2.0 * shown - 1.0);
                 }
             }
         }

@@ -31,7 +31,7 @@ fn bytes(rows: &Tensor) -> Result<Vec<u8>> {
 
 /// The results of a program in C for these rows, `[N, outputs]`. The first `checked` rows are interpreted too,
 /// and have the same bits.
-pub fn results(
+pub(crate) fn results(
     program: &Shipment,
     name: &str,
     folder: &Path,
@@ -63,7 +63,9 @@ pub fn results(
     let output = child.wait_with_output()?;
     writer.join().map_err(|_| "the rows were not written")??;
     if !output.status.success() || output.stdout.len() != count * outputs * 4 {
-        return Err(format!("{name}: the program gave {} bytes, {}", output.stdout.len(), output.status).into());
+        return Err(
+            format!("{name}: the program gave {} bytes, {}", output.stdout.len(), output.status).into()
+        );
     }
     for (k, row) in input.chunks_exact(inputs * 4).take(checked).enumerate() {
         let expected = program.interpret(&[row.to_vec()])?.remove(0);
@@ -71,6 +73,7 @@ pub fn results(
             return Err(format!("{name}: the bits of row {k} are not those of the interpreter").into());
         }
     }
-    let numbers = output.stdout.chunks_exact(4).map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
+    let numbers =
+        output.stdout.chunks_exact(4).map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]));
     Ok(Tensor::from_vec(numbers.collect(), [count, outputs], &taper::cpu())?)
 }

@@ -79,7 +79,7 @@ fn log_mels(samples: Vec<f32>, each: usize, window: usize, hop: usize, bands: us
 }
 
 /// Sounds of all kinds as cepstral coefficients, `[N, 1, 49, 10]`.
-pub fn words(count: usize, random: &mut Random) -> Result<Rows> {
+pub(crate) fn words(count: usize, random: &mut Random) -> Result<Rows> {
     let mut kinds: Vec<usize> = (0..count).map(|k| k % KINDS).collect();
     random.shuffle(&mut kinds);
     let mut samples = Vec::with_capacity(count * RATE);
@@ -116,7 +116,8 @@ fn machine(is_faulty: bool, random: &mut Random, samples: &mut Vec<f32>) {
     let loud = if is_faulty { random.between(0.05, 0.6) } else { 0.0 };
     for i in 0..SAMPLES {
         let t = i as f32 / RATE as f32;
-        let hum: f32 = parts.iter().map(|(hertz, size, phase)| size * (TAU * (hertz * t + phase).fract()).sin()).sum();
+        let hum: f32 =
+            parts.iter().map(|(hertz, size, phase)| size * (TAU * (hertz * t + phase).fract()).sin()).sum();
         click = (click + 3.56 * turns / RATE as f32).fract();
         let age = click / (3.56 * turns);
         let rings = loud * (-age * 900.0).exp() * (TAU * (ring * age).fract()).sin();
@@ -125,7 +126,7 @@ fn machine(is_faulty: bool, random: &mut Random, samples: &mut Vec<f32>) {
 }
 
 /// Rows of 640 numbers of a machine; every row is normal, or every second one has a fault, which is label 1.
-pub fn machines(count: usize, has_faults: bool, random: &mut Random) -> Result<Rows> {
+pub(crate) fn machines(count: usize, has_faults: bool, random: &mut Random) -> Result<Rows> {
     let labels: Vec<i64> = (0..count).map(|k| i64::from(has_faults && k % 2 == 1)).collect();
     let mut samples = Vec::with_capacity(count * SAMPLES);
     labels.iter().for_each(|&label| machine(label == 1, random, &mut samples));

@@ -217,14 +217,14 @@ impl KernelWriter<'_> {
     fn array(&mut self, name: &str, of: Arithmetic, sizes: &[usize], begin: &str) {
         let ty = self.language.register(of);
         let zero = if matches!(of, Arithmetic::F32 | Arithmetic::F64) { "0.0" } else { "0" };
-        let (kind, zeros) = sizes.iter().rev().fold((ty.to_string(), zero.to_string()), |(kind, zeros), size| {
-            (format!("[{kind}; {size}]"), format!("[{zeros}; {size}]"))
-        });
+        let (kind, zeros) =
+            sizes.iter().rev().fold((ty.to_string(), zero.to_string()), |(kind, zeros), size| {
+                (format!("[{kind}; {size}]"), format!("[{zeros}; {size}]"))
+            });
         let sizes: String = sizes.iter().map(|size| format!("[{size}]")).collect();
-        let text = self.language.native(
-            format!("{ty} {name}{sizes}{begin};"),
-            format!("let mut {name}: {kind} = {zeros};"),
-        );
+        let text = self
+            .language
+            .native(format!("{ty} {name}{sizes}{begin};"), format!("let mut {name}: {kind} = {zeros};"));
         self.line(&text);
     }
 

@@ -19,9 +19,9 @@ use crate::{
 /// All formats of weights: those of GGUF files, groups of integers, and codes of four bits.
 fn formats() -> Vec<WeightFormat> {
     let ggml = GgmlType::ALL.into_iter().map(WeightFormat::from);
-    let groups = AffineBits::ALL.into_iter().flat_map(|bits| {
-        [IntegerGroups::new(bits, 64), IntegerGroups::by_row(bits)].map(WeightFormat::from)
-    });
+    let groups = AffineBits::ALL
+        .into_iter()
+        .flat_map(|bits| [IntegerGroups::new(bits, 64), IntegerGroups::by_row(bits)].map(WeightFormat::from));
     let codes = [false, true].map(|double_quantized| WeightFormat::Nf4 { double_quantized });
     ggml.chain(groups).chain(codes).collect()
 }
@@ -79,7 +79,13 @@ fn any_bytes_decode_alike() {
             let noise = floats(&[count], 7).to_vec::<f32>().unwrap();
             let bytes: Vec<u8> = noise.iter().map(|x| ((x + 2.0) * 64.0) as u8).collect();
             let w = Tensor::from_blocks(format, [16, 512], DType::F32, &bytes, &backend_cpu::cpu()).unwrap();
-            native_case(&format!("bytes_{}", format.name()), 0.0, vec![indices(&[0])], move |_| Ok(vec![w.dequantize()]), "")
+            native_case(
+                &format!("bytes_{}", format.name()),
+                0.0,
+                vec![indices(&[0])],
+                move |_| Ok(vec![w.dequantize()]),
+                "",
+            )
         })
         .collect();
     check(&cases);
