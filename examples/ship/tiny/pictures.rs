@@ -34,7 +34,7 @@ impl Pictures {
         Pictures::new(32, (2.8, 3.8), false)
     }
 
-    /// Pictures of 96 × 96, each with a digit or with its pixels in disorder: is there a digit?
+    /// Pictures of 96 × 96, each with a digit, a disc or nothing: is there a digit?
     pub(crate) fn with_or_without() -> Result<Pictures> {
         Pictures::new(96, (5.0, 10.0), true)
     }
@@ -49,7 +49,7 @@ impl Pictures {
             let mut digit = self.digits[k * DIGIT * DIGIT..][..DIGIT * DIGIT].to_vec();
             let is_digit = !self.asks_for_digit || random.uniform() < 0.5;
             if !is_digit {
-                random.shuffle(&mut digit);
+                digit = disc(random);
             }
             labels.push(if self.asks_for_digit { i64::from(is_digit) } else { self.labels[k] });
             self.draw(&digit, random, &mut pixels);
@@ -97,4 +97,15 @@ impl Pictures {
             }
         }
     }
+}
+
+/// A disc in place of a digit, of any size down to nothing.
+fn disc(random: &mut Random) -> Vec<f32> {
+    let centre = [0, 1].map(|_| random.between(2.0, 5.0));
+    let radius = random.between(-1.5, 3.5);
+    let shade = |k: usize| {
+        let [x, y] = [k % DIGIT, k / DIGIT].map(|at| at as f32);
+        (radius - ((x - centre[0]).powi(2) + (y - centre[1]).powi(2)).sqrt()).clamp(0.0, 1.0)
+    };
+    (0..DIGIT * DIGIT).map(shade).collect()
 }

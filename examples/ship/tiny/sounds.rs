@@ -30,7 +30,7 @@ const VOWELS: [[f32; 3]; 5] = [
 /// A second of one kind, at any pitch, beginning anywhere in its first part, in noise.
 fn sound(kind: usize, random: &mut Random, samples: &mut Vec<f32>) {
     let level = random.between(0.1, 0.4);
-    let noise = level * random.between(0.2, 0.6);
+    let noise = level * random.between(0.5, 2.0);
     let start = random.between(0.0, 0.35);
     let length = random.between(0.35, 0.6);
     let pitch = random.between(110.0, 220.0);

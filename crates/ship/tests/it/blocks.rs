@@ -127,6 +127,23 @@ fn sizes_are_those_of_blocks() {
     assert!(case.c_text().contains("[1152] = {") && case.c_text().contains("decode_q4_k(x1, "));
 }
 
+/// The bits on a Cortex-M4 in QEMU, and the instructions of a product in each format.
+#[test]
+fn products_on_a_microcontroller() {
+    let formats =
+        [None, Some(GgmlType::Q4_0), Some(GgmlType::Q8_0), Some(GgmlType::Q4_K), Some(GgmlType::Q6_K)];
+    for format in formats {
+        let w = floats(&[64, 256], 1);
+        let w = format.map_or_else(|| w.clone(), |format| w.quantize(format, None).unwrap());
+        let name = format.map_or("f32", |format| format.name());
+        let arguments = vec![floats(&[1, 256], 2)];
+        let case = case(&format!("small_{name}"), 1e-4, arguments, move |x| Ok(vec![x[0].matmul(&w.t()?)?]));
+        if let Some(instructions) = case.on_microcontroller() {
+            println!("{name}: {instructions} instructions, {} bytes of weights", case.sizes().weights);
+        }
+    }
+}
+
 /// A language model of one layer, whose embeddings are its last weights too.
 struct Transformer {
     tokens: Tensor,
