@@ -38,92 +38,117 @@ pub(crate) struct Decoder {
     /// The elements and the bytes of a block: `x` then begins at the element's block, and `e` is the
     /// element's position in it. Else `i` is the position in the tensor.
     block: Option<(usize, usize)>,
-    /// Lines `name = integer`.
+    /// Lines `name = value`: integers and numbers that 16 elements share, and integers of one element.
+    shared: [String; 2],
     integers: String,
     number: String,
 }
 
-/// The description of a format of GGUF files: integers and the number, by the element's position in its block.
-const fn of_ggml(format: GgmlType) -> (&'static str, &'static str) {
+/// The elements that share the first lines of a description.
+pub(crate) const RUN: usize = 16;
+
+/// The description of a format of GGUF files: the integers and the numbers of 16 elements of a block from a
+/// multiple of 16 on, the integers of an element, and its number.
+const fn of_ggml(format: GgmlType) -> [&'static str; 4] {
     match format {
-        GgmlType::Q4_0 => {
-            ("q = (byte_of(x, 2 + e % 16) >> (e / 16 * 4)) & 15", "f16_of(x, 0) * (number(q) - number(8))")
-        }
-        GgmlType::Q4_1 => {
-            ("q = (byte_of(x, 4 + e % 16) >> (e / 16 * 4)) & 15", "f16_of(x, 0) * number(q) + f16_of(x, 2)")
-        }
-        GgmlType::Q5_0 => (
-            "fifth = (byte_of(x, 2 + e / 8) >> (e % 8)) & 1
-             q = ((byte_of(x, 6 + e % 16) >> (e / 16 * 4)) & 15) | (fifth << 4)",
-            "f16_of(x, 0) * (number(q) - number(16))",
-        ),
-        GgmlType::Q5_1 => (
-            "fifth = (byte_of(x, 4 + e / 8) >> (e % 8)) & 1
-             q = ((byte_of(x, 8 + e % 16) >> (e / 16 * 4)) & 15) | (fifth << 4)",
-            "f16_of(x, 0) * number(q) + f16_of(x, 2)",
-        ),
-        GgmlType::Q8_0 => ("q = byte_of(x, 2 + e)", "f16_of(x, 0) * signed_byte(q)"),
-        GgmlType::Q2_K => (
-            "s = byte_of(x, e / 16)
-             q = (byte_of(x, 16 + e / 128 * 32 + e % 32) >> (e / 32 % 4 * 2)) & 3",
-            "f16_of(x, 80) * number(s & 15) * number(q) - f16_of(x, 82) * number(s >> 4)",
-        ),
-        GgmlType::Q3_K => (
-            "k = e / 16
-             four = (byte_of(x, 96 + k % 8) >> (k / 8 * 4)) & 15
-             s = four | (((byte_of(x, 104 + k % 4) >> (k / 4 * 2)) & 3) << 4)
-             two = (byte_of(x, 32 + e / 128 * 32 + e % 32) >> (e / 32 % 4 * 2)) & 3
-             q = two | (((byte_of(x, e % 32) >> (e / 32)) & 1) << 2)",
-            "f16_of(x, 108) * (number(s) - number(32)) * (number(q) - number(4))",
-        ),
-        GgmlType::Q4_K => (
-            "g = e / 32
-             r = g % 4
-             last = byte_of(x, 12 + r)
-             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63)
-             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63)
-             q = (byte_of(x, 16 + g / 2 * 32 + e % 32) >> (g % 2 * 4)) & 15",
-            "f16_of(x, 0) * number(s) * number(q) - f16_of(x, 2) * number(t)",
-        ),
-        GgmlType::Q5_K => (
-            "g = e / 32
-             r = g % 4
-             last = byte_of(x, 12 + r)
-             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63)
-             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63)
-             fifth = (byte_of(x, 16 + e % 32) >> g) & 1
-             q = ((byte_of(x, 48 + g / 2 * 32 + e % 32) >> (g % 2 * 4)) & 15) | (fifth << 4)",
-            "f16_of(x, 0) * number(s) * number(q) - f16_of(x, 2) * number(t)",
-        ),
-        GgmlType::Q6_K => (
-            "h = e / 128
-             r = e / 32 % 4
-             four = (byte_of(x, h * 64 + r % 2 * 32 + e % 32) >> (r / 2 * 4)) & 15
-             q = four | (((byte_of(x, 128 + h * 32 + e % 32) >> (r * 2)) & 3) << 4)
-             s = byte_of(x, 192 + e / 16)",
-            "f16_of(x, 208) * signed_byte(s) * (number(q) - number(32))",
-        ),
-        GgmlType::IQ4_NL => {
-            ("q = (byte_of(x, 2 + e % 16) >> (e / 16 * 4)) & 15", "f16_of(x, 0) * iq4_entry(q)")
-        }
-        GgmlType::IQ4_XS => (
-            "g = e / 32
-             four = (byte_of(x, 4 + g / 2) >> (g % 2 * 4)) & 15
-             s = four | (((byte_of(x, 2 + g / 4) >> (g % 4 * 2)) & 3) << 4)
-             q = (byte_of(x, 8 + g * 16 + e % 16) >> (e % 32 / 16 * 4)) & 15",
-            "f16_of(x, 0) * (number(s) - number(32)) * iq4_entry(q)",
-        ),
-        GgmlType::TQ2_0 => (
-            "q = (byte_of(x, e / 128 * 32 + e % 32) >> (e / 32 % 4 * 2)) & 3",
-            "f16_of(x, 64) * (number(q) - number(1))",
-        ),
-        // The exponent of 2^(d − 128), whose least two are below the normal numbers.
-        GgmlType::MXFP4 => (
-            "d = byte_of(x, 0)
-             power = pick(d / 2, (d - pick(d, 1, 0)) << 23, (d & 1) * 2097152 + 2097152)
-             q = (byte_of(x, 1 + e % 16) >> (e / 16 * 4)) & 15",
-            "from_bits(power) * mxfp4_entry(q)",
-        ),
+        GgmlType::Q4_0 => [
+            "shift = e / 16 * 4",
+            "d = f16_of(x, 0)",
+            "q = (byte_of(x, 2 + e % 16) >> shift) & 15",
+            "d * (number(q) - number(8))",
+        ],
+        GgmlType::Q4_1 => [
+            "shift = e / 16 * 4",
+            "d = f16_of(x, 0); m = f16_of(x, 2)",
+            "q = (byte_of(x, 4 + e % 16) >> shift) & 15",
+            "d * number(q) + m",
+        ],
+        GgmlType::Q5_0 => [
+            "shift = e / 16 * 4",
+            "d = f16_of(x, 0)",
+            "fifth = (byte_of(x, 2 + e / 8) >> (e % 8)) & 1;
+             q = ((byte_of(x, 6 + e % 16) >> shift) & 15) | (fifth << 4)",
+            "d * (number(q) - number(16))",
+        ],
+        GgmlType::Q5_1 => [
+            "shift = e / 16 * 4",
+            "d = f16_of(x, 0); m = f16_of(x, 2)",
+            "fifth = (byte_of(x, 4 + e / 8) >> (e % 8)) & 1;
+             q = ((byte_of(x, 8 + e % 16) >> shift) & 15) | (fifth << 4)",
+            "d * number(q) + m",
+        ],
+        GgmlType::Q8_0 => ["", "d = f16_of(x, 0)", "q = byte_of(x, 2 + e)", "d * signed_byte(q)"],
+        GgmlType::Q2_K => [
+            "s = byte_of(x, e / 16); low = 16 + e / 128 * 32; shift = e / 32 % 4 * 2",
+            "d = f16_of(x, 80) * number(s & 15); m = f16_of(x, 82) * number(s >> 4)",
+            "q = (byte_of(x, low + e % 32) >> shift) & 3",
+            "d * number(q) - m",
+        ],
+        GgmlType::Q3_K => [
+            "k = e / 16;
+             four = (byte_of(x, 96 + k % 8) >> (k / 8 * 4)) & 15;
+             s = four | (((byte_of(x, 104 + k % 4) >> (k / 4 * 2)) & 3) << 4);
+             low = 32 + e / 128 * 32; shift = e / 32 % 4 * 2; g = e / 32",
+            "d = f16_of(x, 108) * (number(s) - number(32))",
+            "two = (byte_of(x, low + e % 32) >> shift) & 3;
+             q = two | (((byte_of(x, e % 32) >> g) & 1) << 2)",
+            "d * (number(q) - number(4))",
+        ],
+        GgmlType::Q4_K => [
+            "g = e / 32; r = g % 4; last = byte_of(x, 12 + r);
+             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63);
+             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63);
+             low = 16 + g / 2 * 32; shift = g % 2 * 4",
+            "d = f16_of(x, 0) * number(s); m = f16_of(x, 2) * number(t)",
+            "q = (byte_of(x, low + e % 32) >> shift) & 15",
+            "d * number(q) - m",
+        ],
+        GgmlType::Q5_K => [
+            "g = e / 32; r = g % 4; last = byte_of(x, 12 + r);
+             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63);
+             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63);
+             low = 48 + g / 2 * 32; shift = g % 2 * 4",
+            "d = f16_of(x, 0) * number(s); m = f16_of(x, 2) * number(t)",
+            "fifth = (byte_of(x, 16 + e % 32) >> g) & 1;
+             q = ((byte_of(x, low + e % 32) >> shift) & 15) | (fifth << 4)",
+            "d * number(q) - m",
+        ],
+        GgmlType::Q6_K => [
+            "h = e / 128; r = e / 32 % 4; s = byte_of(x, 192 + e / 16);
+             low = h * 64 + r % 2 * 32; shift = r / 2 * 4; second = 128 + h * 32; pair = r * 2",
+            "d = f16_of(x, 208) * signed_byte(s)",
+            "four = (byte_of(x, low + e % 32) >> shift) & 15;
+             q = four | (((byte_of(x, second + e % 32) >> pair) & 3) << 4)",
+            "d * (number(q) - number(32))",
+        ],
+        GgmlType::IQ4_NL => [
+            "shift = e / 16 * 4",
+            "d = f16_of(x, 0)",
+            "q = (byte_of(x, 2 + e % 16) >> shift) & 15",
+            "d * iq4_entry(q)",
+        ],
+        GgmlType::IQ4_XS => [
+            "g = e / 32; four = (byte_of(x, 4 + g / 2) >> (g % 2 * 4)) & 15;
+             s = four | (((byte_of(x, 2 + g / 4) >> (g % 4 * 2)) & 3) << 4);
+             low = 8 + g * 16; shift = e % 32 / 16 * 4",
+            "d = f16_of(x, 0) * (number(s) - number(32))",
+            "q = (byte_of(x, low + e % 16) >> shift) & 15",
+            "d * iq4_entry(q)",
+        ],
+        GgmlType::TQ2_0 => [
+            "low = e / 128 * 32; shift = e / 32 % 4 * 2",
+            "d = f16_of(x, 64)",
+            "q = (byte_of(x, low + e % 32) >> shift) & 3",
+            "d * (number(q) - number(1))",
+        ],
+        // The exponent of 2^(k − 128), whose least two are below the normal numbers.
+        GgmlType::MXFP4 => [
+            "k = byte_of(x, 0); shift = e / 16 * 4;
+             power = pick(k / 2, (k - pick(k, 1, 0)) << 23, (k & 1) * 2097152 + 2097152)",
+            "d = from_bits(power)",
+            "q = (byte_of(x, 1 + e % 16) >> shift) & 15",
+            "d * mxfp4_entry(q)",
+        ],
     }
 }
 
@@ -152,14 +177,9 @@ impl Decoder {
             format!("decode_{}{words}", format.name())
         };
         if let Some(&format) = any.downcast_ref::<GgmlType>() {
-            let (integers, number) = of_ggml(format);
+            let [shared, numbers, integers, number] = of_ggml(format).map(str::to_string);
             let block = Some((format.block_elements(), format.block_bytes()));
-            return Some(Decoder {
-                name: name(&[]),
-                block,
-                integers: integers.into(),
-                number: number.into(),
-            });
+            return Some(Decoder { name: name(&[]), block, shared: [shared, numbers], integers, number });
         }
         if let Some(affine) = any.downcast_ref::<Affine>() {
             let words = words();
@@ -174,8 +194,14 @@ impl Decoder {
                 0 => format!("{q} * {scale}"),
                 _ => format!("({q} - f32_of(x, {zeros} + k * 4)) * {scale}"),
             };
-            let integers = format!("{integer}\n{k}");
-            return Some(Decoder { name: name(&words), block: None, integers, number });
+            let integers = format!("{integer}; {k}");
+            return Some(Decoder {
+                name: name(&words),
+                block: None,
+                shared: Default::default(),
+                integers,
+                number,
+            });
         }
         any.is::<Codebook4>().then(|| {
             let words = words();
@@ -184,44 +210,83 @@ impl Decoder {
             let (integers, scale) = match nested {
                 0 => (q.to_string(), format!("f32_of(x, {scales} + i / 64 * 4)")),
                 _ => (
-                    format!("{q}\ncode = byte_of(x, {scales} + i / 64)"),
+                    format!("{q}; code = byte_of(x, {scales} + i / 64)"),
                     format!(
                         "(f32_of(x, {codes} + code * 4) * f32_of(x, {nested} + i / 16384 * 4) + f32_of(x, 16))"
                     ),
                 ),
             };
             let number = format!("f32_of(x, {table} + q * 4) * {scale}");
-            Decoder { name: name(&words[..4]), block: None, integers, number }
+            Decoder { name: name(&words[..4]), block: None, shared: Default::default(), integers, number }
         })
     }
 
-    /// The function in a language.
-    pub(crate) fn text(&self, language: Language) -> String {
-        let Decoder { name, block, integers, number } = self;
+    /// The name of the function for a run of elements, if the format has one.
+    pub(crate) fn run_name(&self) -> Option<String> {
+        self.block.map(|_| format!("{}_run", self.name))
+    }
+
+    /// The lines before an element's own: the block, and what its elements share.
+    fn begin(&self, language: Language, indent: &str) -> String {
+        let block = self.block.map(|(elements, bytes)| {
+            let word = language.of("const uint32_t", "let", "let");
+            let x = language.of(
+                format!("x += (size_t)(i / {elements}) * {bytes};"),
+                format!("let x = &x[i as usize / {elements} * {bytes}..][..{bytes}];"),
+                format!("let x = start + i / {elements}u * {bytes}u;"),
+            );
+            format!("{indent}{word} e = i % {elements};\n{indent}{x}\n")
+        });
+        let plain = || language.of(String::new(), String::new(), format!("{indent}let x = start;\n"));
+        let [integers, numbers] = &self.shared;
+        let [integers, numbers] = [(integers, "uint32_t"), (numbers, "float")]
+            .map(|(text, kind)| lines(language, kind, text, indent));
+        [block.unwrap_or_else(plain), integers, numbers].concat()
+    }
+
+    /// The function that decodes element `i`.
+    fn text(&self, language: Language) -> String {
+        let Decoder { name, integers, number, .. } = self;
         let head = language.of(
             format!("static inline float {name}(const uint8_t *x, uint32_t i) {{\n"),
             format!("#[inline]\nfn {name}(x: &[u8], i: u32) -> f32 {{\n"),
             format!("fn {name}(start: u32, i: u32) -> f32 {{\n"),
         );
-        let word = language.of("const uint32_t", "let", "let");
-        let begin = match block {
-            Some((elements, bytes)) => {
-                let x = language.of(
-                    format!("x += (size_t)(i / {elements}) * {bytes};"),
-                    format!("let x = &x[i as usize / {elements} * {bytes}..][..{bytes}];"),
-                    format!("let x = start + i / {elements}u * {bytes}u;"),
-                );
-                format!("    {word} e = i % {elements};\n    {x}\n")
-            }
-            None => language.of("", "", "    let x = start;\n").into(),
-        };
-        let integers = integers.lines().fold(String::new(), |mut text, line| {
-            let _ = writeln!(text, "    {word} {};", line.trim());
-            text
-        });
+        let own = lines(language, "uint32_t", integers, "    ");
         let result = language.of(format!("return {number};"), number.clone(), format!("return {number};"));
-        format!("{head}{begin}{integers}    {result}\n}}\n\n")
+        format!("{head}{}{own}    {result}\n}}\n\n", self.begin(language, "    "))
     }
+
+    /// The function of C or Rust that decodes a run of elements from `i`, a multiple of 16, on: into a lane of
+    /// an array of rows.
+    fn run_text(&self, language: Language) -> String {
+        let Decoder { name, integers, number, .. } = self;
+        let own = lines(language, "uint32_t", integers, "        ");
+        let begin = self.begin(language, "    ");
+        if language == Language::Rust {
+            return format!(
+                "#[inline]\nfn {name}_run<const W: usize>(x: &[u8], i: u32, to: &mut [[f32; W]; {RUN}], lane: usize) {{\n\
+                 {begin}    for (l, to) in to.iter_mut().enumerate() {{\n        let e = e + l as u32;\n\
+                 {own}        to[lane] = {number};\n    }}\n}}\n\n"
+            );
+        }
+        format!(
+            "static inline void {name}_run(const uint8_t *x, uint32_t i, float *to, size_t step) {{\n\
+             {begin}    const uint32_t first = e;\n    \
+             for (uint32_t e = first; e < first + {RUN}; e++, to += step) {{\n\
+             {own}        *to = {number};\n    }}\n}}\n\n"
+        )
+    }
+}
+
+/// Definitions `name = value`, with semicolons between them.
+fn lines(language: Language, kind: &str, text: &str, indent: &str) -> String {
+    let word = language.of(format!("const {kind}"), "let".into(), "let".into());
+    let all = text.split(';').map(str::trim).filter(|line| !line.is_empty());
+    all.fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "{indent}{word} {line};");
+        text
+    })
 }
 
 /// A function of descriptions: its name, and its text in C, Rust and WGSL. It calls those before it.
@@ -319,17 +384,26 @@ fn table(language: Language, name: &str, numbers: &[i8; 16]) -> String {
     )
 }
 
-/// Decoders in a language, with the functions that they call; those of C call `bits_f32`, too.
-pub(crate) fn text<'a>(language: Language, decoders: impl Iterator<Item = &'a Decoder>) -> String {
-    let decoders: String = decoders.map(|decoder| decoder.text(language)).collect();
-    if decoders.is_empty() {
-        return decoders;
-    }
+/// The functions of decoders that a text in a language calls, with those that they call; those of C call
+/// `bits_f32`, too.
+pub(crate) fn text<'a>(
+    language: Language,
+    decoders: impl Iterator<Item = &'a Decoder>,
+    calls: &str,
+) -> String {
+    let calls = |name: &str| calls.contains(&format!("{name}("));
+    let decoders: String = decoders
+        .map(|decoder| {
+            let one = if calls(&decoder.name) { decoder.text(language) } else { String::new() };
+            let run = decoder.run_name().filter(|name| calls(name));
+            one + &run.map_or(String::new(), |_| decoder.run_text(language))
+        })
+        .collect();
     let tables = [("iq4_entry", &IQ4_NUMBERS), ("mxfp4_entry", &MXFP4_NUMBERS)];
     let tables = tables.into_iter().filter(|(name, _)| decoders.contains(name));
     let tables: String = tables.map(|(name, numbers)| table(language, name, numbers)).collect();
     // A helper calls those before it.
-    HELPERS.iter().rev().fold(tables + "\n" + &decoders, |text, (name, [c, rust, wgsl])| {
+    HELPERS.iter().rev().fold(tables + &decoders, |text, (name, [c, rust, wgsl])| {
         if text.contains(&format!("{name}(")) {
             language.of(*c, *rust, *wgsl).to_string() + &text
         } else {

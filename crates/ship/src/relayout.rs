@@ -4,12 +4,13 @@
 
 use tensor_core::{Layout, kernel::Body};
 
-use crate::description::{Description, Role, Step, Window};
+use crate::{
+    blocks::RUN,
+    description::{Description, Role, Step, Window},
+};
 
 /// The results that are computed at once: enough for the registers of most processors.
 pub(crate) const MAX_TILE: usize = 16;
-/// The elements of a row in blocks that are decoded at once: with 16 rows, 1 KiB of the stack.
-const MAX_RUN: usize = 16;
 /// The size of an axis from which it is worth it.
 const MIN_TILE: usize = 4;
 
@@ -40,9 +41,10 @@ fn candidates(step: &Step) -> impl Iterator<Item = usize> + '_ {
     axes.filter(|&axis| step.kernel.space[axis] >= MIN_TILE)
 }
 
-/// The elements of a row in blocks that are decoded at once: a divisor of the row's `size`.
+/// The elements of a row in blocks that are decoded at once: a divisor of the row's `size`. With 16 rows, 16
+/// elements take 1 KiB of the stack.
 pub(crate) fn run_size(size: usize) -> usize {
-    (1..=MAX_RUN).rev().find(|run| size.is_multiple_of(*run)).unwrap_or(1)
+    (1..=RUN).rev().find(|run| size.is_multiple_of(*run)).unwrap_or(1)
 }
 
 /// The number of results at once along an axis of `size`: a divisor of it if there is a good one.

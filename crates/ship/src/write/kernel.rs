@@ -9,6 +9,7 @@ use tensor_core::{
 
 use super::language::Language;
 use crate::{
+    blocks::RUN,
     description::{Description, Role, Step, Window},
     operations::{self, Text},
 };
@@ -38,8 +39,9 @@ enum Source {
     Arena,
     /// Static data.
     Constant,
-    /// Static data in blocks: the function that decodes an element, and the first element of the window.
-    Blocks { decode: String, first: usize },
+    /// Static data in blocks: the function that decodes an element, the one for a run of them, and the first
+    /// element of the window.
+    Blocks { decode: String, run: Option<String>, first: usize },
 }
 
 /// Loops over axes: for each, its variable and its size.
@@ -105,9 +107,11 @@ impl<'a> KernelWriter<'a> {
         let source = |window: &Window| {
             let buffer = &plan.buffers[window.buffer];
             match (&buffer.role, &buffer.blocks) {
-                (_, Some(blocks)) => {
-                    Source::Blocks { decode: blocks.decoder.name.clone(), first: window.start }
-                }
+                (_, Some(blocks)) => Source::Blocks {
+                    decode: blocks.decoder.name.clone(),
+                    run: blocks.decoder.run_name(),
+                    first: window.start,
+                },
                 (Role::Constant(_), None) => Source::Constant,
                 (Role::Argument(_) | Role::Result(_) | Role::Arena, None) => Source::Arena,
             }
@@ -237,12 +241,36 @@ impl<'a> KernelWriter<'a> {
         let memory = match &self.sources[k] {
             Source::Arena => "arena",
             Source::Constant => "weights",
-            Source::Blocks { decode, first } => {
+            Source::Blocks { decode, first, .. } => {
                 let place = Place { offset: place.offset + first, terms: place.terms.clone() };
                 return self.language.decoded(decode, &self.operand(k), &place.to_string(), dtype);
             }
         };
         self.language.load(dtype, &self.element(&self.operand(k), memory, place))
+    }
+
+    /// The statement that decodes the run of elements of an operand of f32 from a place on into a lane of an
+    /// array, if the format has runs and one begins there for every value of the variables.
+    pub(super) fn decoded_run(
+        &self,
+        k: usize,
+        place: &Place,
+        to: &str,
+        lane: &str,
+        width: usize,
+    ) -> Option<String> {
+        let Source::Blocks { run: Some(run), first, .. } = &self.sources[k] else { return None };
+        let place = Place { offset: place.offset + first, terms: place.terms.clone() };
+        let is_aligned = place.offset.is_multiple_of(RUN)
+            && place.terms.iter().all(|(_, stride)| stride.unsigned_abs().is_multiple_of(RUN));
+        if !is_aligned || self.step.kernel.operands[k].dtype != DType::F32 {
+            return None;
+        }
+        let array = self.operand(k);
+        Some(self.language.native(
+            format!("{run}({array}, {place}, &{to}[0][{lane}], {width});"),
+            format!("{run}({array}, ({place}) as u32, &mut {to}, {lane});"),
+        ))
     }
 
     /// Whether an operand is in blocks.

@@ -41,7 +41,7 @@ pub(crate) fn files(language: Language, plan: &Description, arena: &Arena, name:
     }
     let mut functions = functions(language, plan);
     let constants = constants(language, plan, &mut functions.calls);
-    let decoders = decoders(language, plan);
+    let decoders = decoders(language, plan, &functions.text);
     if !decoders.is_empty() && language == Language::C {
         functions.calls.insert("bits_f32");
     }
@@ -96,10 +96,10 @@ struct Aligned<T>(T);
 
 ";
 
-/// The functions that decode the constants in blocks.
-fn decoders(language: Language, plan: &Description) -> String {
+/// The functions that decode constants in blocks for these kernels.
+fn decoders(language: Language, plan: &Description, kernels: &str) -> String {
     let all: BTreeSet<&Decoder> = plan.all_blocks().map(|blocks| &blocks.decoder).collect();
-    blocks::text(language, all.into_iter())
+    blocks::text(language, all.into_iter(), kernels)
 }
 
 /// The functions of the steps; equal kernels are one function.

@@ -47,7 +47,8 @@ pub(super) fn files(plan: &Description, arena: &Arena, name: &str) -> (Vec<File>
          @group(0) @binding(3) var<storage, read_write> failed: atomic<u32>;\n\n",
         kernels.windows.div_ceil(4)
     );
-    let shader = head + &taper_shaders::link(&(decoders(Language::Wgsl, plan) + &kernels.text));
+    let shader =
+        head + &taper_shaders::link(&(decoders(Language::Wgsl, plan, &kernels.text) + &kernels.text));
     let (table, weights) = (table(plan, arena, &kernels), weights(plan));
     let module = MODULE.replace("NAME", name).replace("const PLAN = {};", &format!("const PLAN = {table};"));
     let code = shader.len() + module.len();

@@ -11,6 +11,7 @@ use super::{
     language::Language,
 };
 use crate::{
+    blocks::RUN,
     number::{beginning, combination},
     operations,
     relayout::{run_size, tile_axis, tile_size},
@@ -272,14 +273,27 @@ impl KernelWriter<'_> {
             for k in (0..2).filter(|&k| in_rows[k]) {
                 factors[k] = self.name("f");
                 self.array(&factors[k], of, &[count, width], "");
-                let (lane, at) = (self.open_loop(width), self.open_loop(count));
+                let lane = self.open_loop(width);
                 if let Some(last) = inner.last_mut() {
-                    last.0 = self.position(&part, count, &at);
+                    last.0.clone_from(&part);
                 }
-                let place = moved(self.operand_place(k, &[(outer, rows), (&inner, terms)]), strides[k]);
-                let value = self.load(k, &place.with(&lane, strides[k]));
-                self.line(&format!("{}[{at}][{lane}] = {value};", factors[k]));
-                self.close();
+                // The part takes `count` steps along the row, whose stride is 1.
+                let mut place = moved(self.operand_place(k, &[(outer, rows), (&inner, terms)]), strides[k]);
+                place
+                    .terms
+                    .iter_mut()
+                    .filter(|term| term.0 == part)
+                    .for_each(|term| term.1 *= count as isize);
+                let place = place.with(&lane, strides[k]);
+                let run = self.decoded_run(k, &place, &factors[k], &lane, width).filter(|_| count == RUN);
+                if let Some(text) = run {
+                    self.line(&text);
+                } else {
+                    let at = self.open_loop(count);
+                    let value = self.load(k, &place.with(&at, 1));
+                    self.line(&format!("{}[{at}][{lane}] = {value};", factors[k]));
+                    self.close();
+                }
                 self.close();
             }
             let at = self.open_loop(count);

@@ -19,9 +19,10 @@ use crate::{
 /// All formats of weights: those of GGUF files, groups of integers, and codes of four bits.
 fn formats() -> Vec<WeightFormat> {
     let ggml = GgmlType::ALL.into_iter().map(WeightFormat::from);
-    let groups = AffineBits::ALL
-        .into_iter()
-        .flat_map(|bits| [IntegerGroups::new(bits, 64), IntegerGroups::by_row(bits)].map(WeightFormat::from));
+    let groups = AffineBits::ALL.map(|bits| match bits {
+        AffineBits::I8 | AffineBits::U4 => IntegerGroups::by_row(bits).into(),
+        AffineBits::U8 | AffineBits::I4 => IntegerGroups::new(bits, 64).into(),
+    });
     let codes = [false, true].map(|double_quantized| WeightFormat::Nf4 { double_quantized });
     ggml.chain(groups).chain(codes).collect()
 }
@@ -124,7 +125,7 @@ fn sizes_are_those_of_blocks() {
     let budget = ship::Budget { flash: Some(1000), ram: None };
     let text = budget.check(case.sizes()).unwrap_err().to_string();
     assert!(text.contains("1.12 KiB in 2048 elements of q4_k read by matmul at blocks.rs"), "{text}");
-    assert!(case.c_text().contains("[1152] = {") && case.c_text().contains("decode_q4_k(x1, "));
+    assert!(case.c_text().contains("[1152] = {") && case.c_text().contains("decode_q4_k_run(x1, "));
 }
 
 /// The bits on a Cortex-M4 in QEMU, and the instructions of a product in each format.
