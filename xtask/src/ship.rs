@@ -1,5 +1,5 @@
-//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium,
-//! and a project for microcontrollers in QEMU.
+//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium, a short
+//! training of one of MLPerf Tiny's networks, and a project for microcontrollers in QEMU.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     /// The folder for the project; by default one in the target directory
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// The built example `ship_digits`, in place of the tests and of building it
+    /// The built example `ship_digits`, beside `ship_tiny`, in place of the tests and of building both
     #[arg(long)]
     program: Option<PathBuf>,
     /// Leave the processors in QEMU out, where their standard library cannot be installed
@@ -24,8 +24,18 @@ pub(crate) struct Args {
     no_browser: bool,
 }
 
+/// The least area under the curve of faults, by the program of MLPerf Tiny's autoencoder after one pass.
+const MIN_AREA: &str = "0.85";
+
 /// The processors that QEMU plays.
 const TARGETS: &[&str] = &["thumbv7em-none-eabihf", "riscv32imac-unknown-none-elf"];
+
+/// An example, built by cargo when it runs.
+fn built(name: &str) -> std::process::Command {
+    let mut example = cargo();
+    example.args(["run", "-p", "taper-examples-ship", "--example", name, "--"]);
+    example
+}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let workspace = Workspace::read()?;
@@ -50,11 +60,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 &mut tests,
                 "a program differs from the interpreter of its plan, or gcc, clang, rustc, Chromium or QEMU is missing",
             )?;
-            let mut example = cargo();
-            example.args(["run", "-p", "taper-examples-ship", "--example", "ship_digits", "--"]);
-            example
+            built("ship_digits")
         }
     };
+    let mut tiny = match &args.program {
+        Some(program) => std::process::Command::new(
+            program.with_file_name(format!("ship_tiny{}", std::env::consts::EXE_SUFFIX)),
+        ),
+        None => built("ship_tiny"),
+    };
+    tiny.args(["--only", "sounds", "--epochs", "1", "--at-least", MIN_AREA, "--out"]);
+    succeed(tiny.arg(folder.join("tiny")), "a network that hears faults is not trained and shipped")?;
     succeed(example.arg("--out").arg(&folder), "the networks are not shipped")?;
     for target in TARGETS.iter().filter(|_| !args.host_only) {
         // A project of its own, with its own target directory.

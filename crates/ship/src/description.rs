@@ -6,6 +6,8 @@ use tensor_core::{
     kernel::{Body, Instr, Operand, Output, Program},
 };
 
+use crate::blocks::Blocks;
+
 /// The number of a buffer in [`Description::buffers`].
 pub(crate) type BufferId = usize;
 
@@ -26,11 +28,25 @@ pub(crate) struct Buffer {
     pub(crate) dtype: DType,
     pub(crate) numel: usize,
     pub(crate) role: Role,
+    /// For a constant whose bytes are blocks, their format; `dtype` and `numel` are those of the decoded
+    /// elements.
+    pub(crate) blocks: Option<Blocks>,
 }
 
 impl Buffer {
     pub(crate) fn bytes(&self) -> usize {
-        self.numel * self.dtype.size()
+        match (&self.blocks, &self.role) {
+            (Some(_), Role::Constant(bytes)) => bytes.len(),
+            _ => self.numel * self.dtype.size(),
+        }
+    }
+
+    /// The dtype and the number of elements of its array: blocks are bytes.
+    pub(crate) fn stored(&self) -> (DType, usize) {
+        match self.blocks {
+            Some(_) => (DType::U8, self.bytes()),
+            None => (self.dtype, self.numel),
+        }
     }
 }
 
@@ -102,14 +118,18 @@ impl Step {
 }
 
 impl Description {
-    /// For each input of a step, whether it is static data that the step leaves as it is.
-    pub(crate) fn constant_inputs(&self, step: &Step) -> Vec<bool> {
-        let role = |window: &Window| &self.buffers[window.buffer].role;
-        step.inputs.iter().map(|window| matches!(role(window), Role::Constant(_))).collect()
+    /// The blocks of an input of a step, if it has some.
+    pub(crate) fn blocks(&self, step: &Step, input: usize) -> Option<&Blocks> {
+        self.buffers[step.inputs[input].buffer].blocks.as_ref()
+    }
+
+    /// The constants in blocks.
+    pub(crate) fn all_blocks(&self) -> impl Iterator<Item = &Blocks> {
+        self.buffers.iter().filter_map(|buffer| buffer.blocks.as_ref())
     }
 
     pub(crate) fn buffer(&mut self, dtype: DType, numel: usize, role: Role) -> BufferId {
-        self.buffers.push(Buffer { dtype, numel, role });
+        self.buffers.push(Buffer { dtype, numel, role, blocks: None });
         self.buffers.len() - 1
     }
 

@@ -18,7 +18,10 @@ impl Memory {
     /// The memory before the first step: constants have their contents, and all else is zero.
     pub(crate) fn of(plan: &Description) -> Memory {
         let bytes = |buffer: &crate::description::Buffer| match &buffer.role {
-            Role::Constant(bytes) => bytes.clone(),
+            Role::Constant(bytes) => match &buffer.blocks {
+                Some(blocks) => to_bytes(buffer.dtype, &blocks.numbers(bytes)),
+                None => bytes.clone(),
+            },
             Role::Argument(_) | Role::Result(_) | Role::Arena => vec![0; buffer.bytes()],
         };
         Memory(plan.buffers.iter().map(bytes).collect())
@@ -73,6 +76,12 @@ impl Memory {
             N::I32(x) => to.copy_from_slice(&x.to_ne_bytes()),
         }
     }
+}
+
+/// The bytes of decoded numbers as elements of a floating-point dtype.
+pub(crate) fn to_bytes(dtype: DType, numbers: &[f32]) -> Vec<u8> {
+    let scalars: Vec<Scalar> = numbers.iter().map(|&x| Scalar::Float(f64::from(x)).cast(dtype)).collect();
+    Scalar::to_bytes(dtype, &scalars)
 }
 
 /// Every position of a shape in row-major order.

@@ -12,8 +12,10 @@
 //! | [`Budget`], [`Sizes`] | the memory that it may take, and takes |
 //!
 //! `description` holds the plan as buffers and steps; `read` makes it by `lower`, `fold`, `integers` and
-//! `relayout`, and `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it.
+//! `relayout`, and `pack` places its buffers. `interpret` runs it on `number`s, and `write` prints it, with
+//! decoders for `blocks`.
 
+mod blocks;
 mod description;
 mod fold;
 #[allow(clippy::eq_op, clippy::excessive_precision, clippy::needless_range_loop)] // the text of programs

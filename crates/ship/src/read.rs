@@ -1,6 +1,6 @@
 //! From a plan to its [`Description`]: native operations are lowered to plain kernels, kernels of constants
 //! alone are computed, products of whole numbers become those of integers, and results go to the caller's
-//! arrays.
+//! arrays. Tensors in blocks are numbers for these passes, and blocks again after them.
 
 use tensor_core::{BufferSource, DType, Kernel, Layout, ListedStep, Location, PlanListing, Result};
 
@@ -35,8 +35,11 @@ pub(crate) fn read(listing: PlanListing) -> Result<Description> {
     for step in &plan.steps {
         operations::check(step, &plan)?;
     }
+    let blocks = fold::decode(&mut plan);
+    fold::forward(&mut plan);
     fold::constants(&mut plan)?;
     integers::products(&mut plan);
+    fold::restore(&mut plan, blocks);
     relayout::constants(&mut plan);
     drop_unused(&mut plan);
     Ok(plan)
@@ -79,7 +82,7 @@ fn drop_unused(plan: &mut Description) {
         let is_read = plan.steps.iter().any(|step| step.reads(id));
         let buffer = &mut plan.buffers[id];
         if !is_read && matches!(buffer.role, Role::Constant(_)) {
-            *buffer = Buffer { dtype: buffer.dtype, numel: 0, role: Role::Arena };
+            *buffer = Buffer { dtype: buffer.dtype, numel: 0, role: Role::Arena, blocks: None };
         }
     }
     for (_, _, buffer) in &mut plan.arguments {

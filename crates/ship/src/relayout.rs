@@ -4,18 +4,31 @@
 
 use tensor_core::{Layout, kernel::Body};
 
-use crate::description::{Description, Role, Step, Window};
+use crate::{
+    blocks::RUN,
+    description::{Description, Role, Step, Window},
+};
 
 /// The results that are computed at once: enough for the registers of most processors.
 pub(crate) const MAX_TILE: usize = 16;
 /// The size of an axis from which it is worth it.
 const MIN_TILE: usize = 4;
 
-/// The axis, if there is one along which each factor is contiguous or the same.
-pub(crate) fn tile_axis(step: &Step) -> Option<usize> {
+/// The axis, if there is one along which each factor is contiguous or the same. A factor in blocks may be
+/// contiguous along the terms of the sum instead.
+pub(crate) fn tile_axis(step: &Step, is_in_blocks: impl Fn(usize) -> bool) -> Option<usize> {
     let Body::Contract(_) = step.kernel.body else { return None };
-    let fits = |axis: usize| (0..2).all(|k| matches!(stride(step, k, axis), 0 | 1));
-    candidates(step).find(|&axis| fits(axis))
+    let fits = |k: usize, axis: usize| {
+        matches!(stride(step, k, axis), 0 | 1) || is_in_blocks(k) && is_along_terms(step, k)
+    };
+    candidates(step).find(|&axis| fits(0, axis) && fits(1, axis))
+}
+
+/// Whether the neighbours of a factor are the terms of a sum.
+fn is_along_terms(step: &Step, operand: usize) -> bool {
+    let terms = step.kernel.reduced_axes();
+    let last = terms.iter().rev().find(|&&axis| step.kernel.space[axis] > 1);
+    last.is_some_and(|&axis| stride(step, operand, axis) == 1)
 }
 
 fn stride(step: &Step, operand: usize, axis: usize) -> isize {
@@ -26,6 +39,12 @@ fn stride(step: &Step, operand: usize, axis: usize) -> isize {
 fn candidates(step: &Step) -> impl Iterator<Item = usize> + '_ {
     let axes = step.kernel.outputs[0].axes.iter().rev().copied();
     axes.filter(|&axis| step.kernel.space[axis] >= MIN_TILE)
+}
+
+/// The elements of a row in blocks that are decoded at once: a divisor of the row's `size`. With 16 rows, 16
+/// elements take 1 KiB of the stack.
+pub(crate) fn run_size(size: usize) -> usize {
+    (1..=RUN).rev().find(|run| size.is_multiple_of(*run)).unwrap_or(1)
 }
 
 /// The number of results at once along an axis of `size`: a divisor of it if there is a good one.
@@ -41,14 +60,16 @@ pub(crate) fn tile_size(size: usize) -> usize {
 pub(crate) fn constants(plan: &mut Description) {
     for k in 0..plan.steps.len() {
         let step = &plan.steps[k];
-        if !matches!(step.kernel.body, Body::Contract(_)) || tile_axis(step).is_some() {
+        let in_blocks = |n: usize| plan.blocks(step, n).is_some();
+        if !matches!(step.kernel.body, Body::Contract(_)) || tile_axis(step, in_blocks).is_some() {
             continue;
         }
         let is_movable = |n: usize| {
             let window = step.inputs[n];
             let layout = &step.kernel.operands[n].layout;
             let elements: usize = own_axes(layout).map(|axis| layout.shape()[axis]).product();
-            matches!(plan.buffers[window.buffer].role, Role::Constant(_)) && elements == window.len
+            let is_constant = matches!(plan.buffers[window.buffer].role, Role::Constant(_));
+            is_constant && !in_blocks(n) && elements == window.len
         };
         let movable = [0, 1].map(is_movable);
         let fits = |n: usize, axis: usize| matches!(stride(step, n, axis), 0 | 1) || movable[n];

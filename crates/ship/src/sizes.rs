@@ -43,10 +43,11 @@ impl Sizes {
                 let verb = if is_constant { "read by" } else { "made by" };
                 let file = step.location.file();
                 let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
+                let dtype = buffer.dtype.to_string();
+                let dtype = buffer.blocks.as_ref().map_or(dtype, |blocks| blocks.format.name().into());
                 let text = format!(
-                    "{} elements of {} {verb} {} at {file}:{}",
+                    "{} elements of {dtype} {verb} {} at {file}:{}",
                     buffer.numel,
-                    buffer.dtype,
                     step.op,
                     step.location.line()
                 );

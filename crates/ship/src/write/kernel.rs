@@ -9,7 +9,8 @@ use tensor_core::{
 
 use super::language::Language;
 use crate::{
-    description::Step,
+    blocks::RUN,
+    description::{Description, Role, Step, Window},
     operations::{self, Text},
 };
 
@@ -17,8 +18,8 @@ use crate::{
 pub(crate) struct KernelWriter<'a> {
     pub(super) language: Language,
     pub(super) step: &'a Step,
-    /// For each operand, whether it is static data.
-    is_constant: Vec<bool>,
+    /// For each operand, where its elements are.
+    sources: Vec<Source>,
     text: String,
     /// The parts of a kernel in WGSL: the number of invocations, and the text of one.
     pub(crate) stages: Vec<(usize, String)>,
@@ -32,13 +33,24 @@ pub(crate) struct KernelWriter<'a> {
     pub(crate) may_fail: bool,
 }
 
+/// The place of an operand's elements.
+enum Source {
+    /// The arena, an argument or a result.
+    Arena,
+    /// Static data.
+    Constant,
+    /// Static data in blocks: the function that decodes an element, the one for a run of them, and the first
+    /// element of the window.
+    Blocks { decode: String, run: Option<String>, first: usize },
+}
+
 /// Loops over axes: for each, its variable and its size.
 pub(super) type Loops = Vec<(String, usize)>;
 
 /// Axes of the space as loops, with the strides of several layouts along them.
 pub(super) struct Nest {
     pub(super) sizes: Vec<usize>,
-    strides: Vec<Vec<isize>>,
+    pub(super) strides: Vec<Vec<isize>>,
 }
 
 /// The place of an element in its array: an offset, and terms of variables and strides.
@@ -90,12 +102,24 @@ impl<'a> KernelWriter<'a> {
     pub(crate) fn write(
         language: Language,
         step: &'a Step,
-        is_constant: Vec<bool>,
+        plan: &Description,
     ) -> (String, KernelWriter<'a>) {
+        let source = |window: &Window| {
+            let buffer = &plan.buffers[window.buffer];
+            match (&buffer.role, &buffer.blocks) {
+                (_, Some(blocks)) => Source::Blocks {
+                    decode: blocks.decoder.name.clone(),
+                    run: blocks.decoder.run_name(),
+                    first: window.start,
+                },
+                (Role::Constant(_), None) => Source::Constant,
+                (Role::Argument(_) | Role::Result(_) | Role::Arena, None) => Source::Arena,
+            }
+        };
         let mut writer = KernelWriter {
             language,
             step,
-            is_constant,
+            sources: step.inputs.iter().map(source).collect(),
             stages: Vec::new(),
             invocations: 0,
             text: String::new(),
@@ -214,8 +238,44 @@ impl<'a> KernelWriter<'a> {
     /// An element of an operand in its register.
     pub(super) fn load(&self, k: usize, place: &Place) -> String {
         let dtype = self.step.kernel.operands[k].dtype;
-        let memory = if self.is_constant[k] { "weights" } else { "arena" };
+        let memory = match &self.sources[k] {
+            Source::Arena => "arena",
+            Source::Constant => "weights",
+            Source::Blocks { decode, first, .. } => {
+                let place = Place { offset: place.offset + first, terms: place.terms.clone() };
+                return self.language.decoded(decode, &self.operand(k), &place.to_string(), dtype);
+            }
+        };
         self.language.load(dtype, &self.element(&self.operand(k), memory, place))
+    }
+
+    /// The statement that decodes the run of elements of an operand of f32 from a place on into a lane of an
+    /// array, if the format has runs and one begins there for every value of the variables.
+    pub(super) fn decoded_run(
+        &self,
+        k: usize,
+        place: &Place,
+        to: &str,
+        lane: &str,
+        width: usize,
+    ) -> Option<String> {
+        let Source::Blocks { run: Some(run), first, .. } = &self.sources[k] else { return None };
+        let place = Place { offset: place.offset + first, terms: place.terms.clone() };
+        let is_aligned = place.offset.is_multiple_of(RUN)
+            && place.terms.iter().all(|(_, stride)| stride.unsigned_abs().is_multiple_of(RUN));
+        if !is_aligned || self.step.kernel.operands[k].dtype != DType::F32 {
+            return None;
+        }
+        let array = self.operand(k);
+        Some(self.language.native(
+            format!("{run}({array}, {place}, &{to}[0][{lane}], {width});"),
+            format!("{run}({array}, ({place}) as u32, &mut {to}, {lane});"),
+        ))
+    }
+
+    /// Whether an operand is in blocks.
+    pub(super) fn is_in_blocks(&self, k: usize) -> bool {
+        matches!(self.sources[k], Source::Blocks { .. })
     }
 
     /// An element of an output in its register.

@@ -223,6 +223,16 @@ impl Language {
         }
     }
 
+    /// An element of an array in blocks in its register.
+    pub(crate) fn decoded(self, decode: &str, array: &str, place: &str, dtype: DType) -> String {
+        let number = self.of(
+            format!("{decode}({array}, {place})"),
+            format!("{decode}({array}, ({place}) as u32)"),
+            format!("{decode}({array} * 4u, {place})"),
+        );
+        self.cast(Arithmetic::F32, dtype.arithmetic(), &number, &mut BTreeSet::new())
+    }
+
     /// A register in memory.
     pub(crate) fn store(self, dtype: DType, value: &str) -> String {
         match self {

@@ -14,6 +14,7 @@ use std::{
 use self::kernel::KernelWriter;
 pub(crate) use self::{language::Language, page::WORD};
 use crate::{
+    blocks::{self, Decoder},
     description::{Description, Role, Step, Window},
     pack::Arena,
 };
@@ -40,7 +41,11 @@ pub(crate) fn files(language: Language, plan: &Description, arena: &Arena, name:
     }
     let mut functions = functions(language, plan);
     let constants = constants(language, plan, &mut functions.calls);
-    let helpers = language.functions(&functions.calls);
+    let decoders = decoders(language, plan, &functions.text);
+    if !decoders.is_empty() && language == Language::C {
+        functions.calls.insert("bits_f32");
+    }
+    let helpers = language.functions(&functions.calls) + &decoders;
     let statements = [&functions.text, &helpers]
         .iter()
         .flat_map(|text| text.lines())
@@ -91,12 +96,18 @@ struct Aligned<T>(T);
 
 ";
 
+/// The functions that decode constants in blocks for these kernels.
+fn decoders(language: Language, plan: &Description, kernels: &str) -> String {
+    let all: BTreeSet<&Decoder> = plan.all_blocks().map(|blocks| &blocks.decoder).collect();
+    blocks::text(language, all.into_iter(), kernels)
+}
+
 /// The functions of the steps; equal kernels are one function.
 fn functions(language: Language, plan: &Description) -> Functions {
     let mut known: BTreeMap<String, (usize, bool)> = BTreeMap::new();
     let mut functions = Functions { text: String::new(), of_step: Vec::new(), calls: BTreeSet::new() };
     for step in &plan.steps {
-        let (body, writer) = KernelWriter::write(language, step, plan.constant_inputs(step));
+        let (body, writer) = KernelWriter::write(language, step, plan);
         let parameters = parameters(language, plan, step);
         let key = format!("{parameters}{body}");
         let number = known.len();
@@ -133,14 +144,21 @@ fn windows(step: &Step) -> Vec<(String, Window, bool)> {
     outputs.chain(inputs.map(|(k, &window)| (format!("x{k}"), window, false))).collect()
 }
 
+/// The type and the number of the elements of a window's array: blocks are bytes, and all of them.
+fn array(language: Language, plan: &Description, window: Window) -> (&'static str, usize) {
+    let buffer = &plan.buffers[window.buffer];
+    let (dtype, all) = buffer.stored();
+    (language.stored(dtype), if buffer.blocks.is_some() { all } else { window.len })
+}
+
 fn parameters(language: Language, plan: &Description, step: &Step) -> String {
     let parameter = |(name, window, is_output): (String, Window, bool)| {
-        let ty = language.stored(plan.buffers[window.buffer].dtype);
+        let (ty, len) = array(language, plan, window);
         match (language, is_output) {
             (Language::C | Language::Wgsl, true) => format!("{ty} *restrict {name}"),
             (Language::C | Language::Wgsl, false) => format!("const {ty} *restrict {name}"),
-            (Language::Rust, true) => format!("{name}: &mut [{ty}; {}]", window.len),
-            (Language::Rust, false) => format!("{name}: &[{ty}; {}]", window.len),
+            (Language::Rust, true) => format!("{name}: &mut [{ty}; {len}]"),
+            (Language::Rust, false) => format!("{name}: &[{ty}; {len}]"),
         }
     };
     windows(step).into_iter().map(parameter).collect::<Vec<_>>().join(", ")
@@ -151,8 +169,8 @@ fn constants(language: Language, plan: &Description, calls: &mut BTreeSet<&'stat
     let mut text = String::new();
     for (id, buffer) in plan.buffers.iter().enumerate() {
         let Role::Constant(bytes) = &buffer.role else { continue };
-        let (ty, numel) = (language.stored(buffer.dtype), buffer.numel);
-        let elements = language.elements(buffer.dtype, bytes, calls);
+        let (dtype, numel) = buffer.stored();
+        let (ty, elements) = (language.stored(dtype), language.elements(dtype, bytes, calls));
         let _ = match language {
             Language::C | Language::Wgsl => {
                 writeln!(text, "static const {ty} C{id}[{numel}] = {{\n{elements}\n}};\n")
@@ -210,6 +228,8 @@ fn c_header(plan: &Description, arena: &Arena, name: &str) -> String {
 fn address(language: Language, plan: &Description, arena: &Arena, window: Window) -> String {
     let Window { buffer, start, .. } = window;
     let own = &plan.buffers[buffer];
+    // A decoder counts from the first element of all blocks.
+    let start = if own.blocks.is_some() { 0 } else { start };
     let ty = language.stored(own.dtype);
     let offset = arena.offsets[buffer].unwrap_or(0) + start * own.dtype.size();
     let plus = |base: String| {
@@ -266,11 +286,10 @@ fn rust_body(plan: &Description, arena: &Arena, functions: &Functions) -> String
     );
     for (step, &(number, may_fail)) in plan.steps.iter().zip(&functions.of_step) {
         let arguments = windows(step).into_iter().map(|(_, window, is_output)| {
-            let own = &plan.buffers[window.buffer];
-            let ty = Language::Rust.stored(own.dtype);
+            let (ty, len) = array(Language::Rust, plan, window);
             let address = address(Language::Rust, plan, arena, window);
             let reference = if is_output { "&mut " } else { "&" };
-            format!("{reference}*{address}.cast::<[{ty}; {}]>()", window.len)
+            format!("{reference}*{address}.cast::<[{ty}; {len}]>()")
         });
         let arguments = arguments.collect::<Vec<_>>().join(", ");
         let mark = if may_fail { "?" } else { "" };

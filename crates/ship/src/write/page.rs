@@ -1,6 +1,6 @@
 //! A program for a page: the kernels as WGSL, and a module of JavaScript that runs them through WebGPU.
 //!
-//! Every element takes a word of 32 bits on the device. The arena is followed by the arguments and the
+//! Every element takes a word of 32 bits on the device, except for those in blocks. The arena is followed by the arguments and the
 //! results, and a uniform buffer has the places of each step's windows.
 
 use std::{
@@ -10,9 +10,9 @@ use std::{
 
 use tensor_core::DType;
 
-use super::{File, KernelWriter, Language, windows};
+use super::{File, KernelWriter, Language, decoders, windows};
 use crate::{
-    description::{BufferId, Description, Role, Window},
+    description::{Buffer, BufferId, Description, Role, Window},
     pack::Arena,
 };
 
@@ -47,7 +47,8 @@ pub(super) fn files(plan: &Description, arena: &Arena, name: &str) -> (Vec<File>
          @group(0) @binding(3) var<storage, read_write> failed: atomic<u32>;\n\n",
         kernels.windows.div_ceil(4)
     );
-    let shader = head + &taper_shaders::link(&kernels.text);
+    let shader =
+        head + &taper_shaders::link(&(decoders(Language::Wgsl, plan, &kernels.text) + &kernels.text));
     let (table, weights) = (table(plan, arena, &kernels), weights(plan));
     let module = MODULE.replace("NAME", name).replace("const PLAN = {};", &format!("const PLAN = {table};"));
     let code = shader.len() + module.len();
@@ -64,7 +65,7 @@ fn kernels(plan: &Description) -> Kernels {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     let mut kernels = Kernels { text: String::new(), entries: Vec::new(), of_step: Vec::new(), windows: 1 };
     for step in &plan.steps {
-        let writer = KernelWriter::write(Language::Wgsl, step, plan.constant_inputs(step)).1;
+        let writer = KernelWriter::write(Language::Wgsl, step, plan).1;
         let windows = windows(step);
         kernels.windows = kernels.windows.max(windows.len());
         let places = windows.iter().enumerate().map(|(k, (name, ..))| {
@@ -99,6 +100,14 @@ fn kernels(plan: &Description) -> Kernels {
     kernels
 }
 
+/// The elements of a buffer on the device: blocks are words of bytes.
+fn on_device(buffer: &Buffer) -> (DType, usize) {
+    match buffer.blocks {
+        Some(_) => (DType::U32, buffer.bytes().div_ceil(WORD)),
+        None => (buffer.dtype, buffer.numel),
+    }
+}
+
 /// The first word of each buffer, in the weights or in the arena, and the number of words of both.
 fn places(plan: &Description, arena: &Arena) -> (Vec<usize>, [usize; 2]) {
     let [mut constants, mut end] = [0, arena.bytes / WORD];
@@ -106,7 +115,7 @@ fn places(plan: &Description, arena: &Arena) -> (Vec<usize>, [usize; 2]) {
     let mut take = |ids: &mut dyn Iterator<Item = BufferId>, end: &mut usize| {
         for id in ids {
             places[id] = *end;
-            *end += plan.buffers[id].numel;
+            *end += on_device(&plan.buffers[id]).1;
         }
     };
     let all = || plan.buffers.iter().enumerate();
@@ -136,11 +145,13 @@ fn table(plan: &Description, arena: &Arena, kernels: &Kernels) -> String {
     let results = plan.results.iter();
     let results = results.map(|(shape, id)| value(shape, plan.buffers[*id].dtype, Some(places[*id])));
     let constants = plan.buffers.iter().filter(|buffer| matches!(buffer.role, Role::Constant(_)));
-    let constants = constants.map(|buffer| format!("['{}', {}]", buffer.dtype, buffer.numel));
+    let constants = constants.map(on_device).map(|(dtype, numel)| format!("['{dtype}', {numel}]"));
     let entries = kernels.entries.iter();
     let entries = entries.map(|stages| list(stages.iter().map(|(name, n)| format!("['{name}', {n}]"))));
     let steps = plan.steps.iter().zip(&kernels.of_step).map(|(step, kernel)| {
-        let place = |Window { buffer, start, .. }: Window| places[buffer] + start;
+        let place = |Window { buffer, start, .. }: Window| {
+            places[buffer] + if plan.buffers[buffer].blocks.is_some() { 0 } else { start }
+        };
         list([*kernel].into_iter().chain(windows(step).into_iter().map(|(_, window, _)| place(window))))
     });
     format!(
@@ -162,6 +173,9 @@ fn weights(plan: &Description) -> String {
         if let Role::Constant(contents) = &buffer.role {
             bytes.resize(bytes.len().next_multiple_of(8), 0);
             bytes.extend_from_slice(contents);
+            if buffer.blocks.is_some() {
+                bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+            }
         }
     }
     base64(&bytes)

@@ -11,9 +11,10 @@ use super::{
     language::Language,
 };
 use crate::{
+    blocks::RUN,
     number::{beginning, combination},
     operations,
-    relayout::{tile_axis, tile_size},
+    relayout::{run_size, tile_axis, tile_size},
 };
 
 impl KernelWriter<'_> {
@@ -143,7 +144,8 @@ impl KernelWriter<'_> {
     pub(super) fn contract(&mut self, epilogue: Option<&Program>) {
         let kernel = &self.step.kernel;
         // An invocation of WGSL has one result; its neighbours read neighbouring elements.
-        let tile = tile_axis(self.step).filter(|_| self.language != Language::Wgsl);
+        let tile = tile_axis(self.step, |k| self.is_in_blocks(k));
+        let tile = tile.filter(|_| self.language != Language::Wgsl);
         let kept: Vec<usize> = kernel.outputs[0].axes.iter().copied().filter(|&a| Some(a) != tile).collect();
         let (rows, terms) = (self.nest(&kept), self.nest(&kernel.reduced_axes()));
         let outer = self.open_grid(&rows.sizes);
@@ -212,6 +214,32 @@ impl KernelWriter<'_> {
         self.line(&format!("{sum} = {next};"));
     }
 
+    /// Declares an array of these sizes. `begin` is its initializer in C; in Rust it is zeros in any case.
+    fn array(&mut self, name: &str, of: Arithmetic, sizes: &[usize], begin: &str) {
+        let ty = self.language.register(of);
+        let zero = if matches!(of, Arithmetic::F32 | Arithmetic::F64) { "0.0" } else { "0" };
+        let (kind, zeros) =
+            sizes.iter().rev().fold((ty.to_string(), zero.to_string()), |(kind, zeros), size| {
+                (format!("[{kind}; {size}]"), format!("[{zeros}; {size}]"))
+            });
+        let sizes: String = sizes.iter().map(|size| format!("[{size}]")).collect();
+        let text = self
+            .language
+            .native(format!("{ty} {name}{sizes}{begin};"), format!("let mut {name}: {kind} = {zeros};"));
+        self.line(&text);
+    }
+
+    /// Defines the position of an element in a part of `count` elements.
+    fn position(&mut self, part: &str, count: usize, at: &str) -> String {
+        let name = self.name("i");
+        let text = self.language.native(
+            format!("const size_t {name} = {part} * {count} + {at};"),
+            format!("let {name} = {part} * {count} + {at};"),
+        );
+        self.line(&text);
+        name
+    }
+
     /// Neighbouring results of a contraction: `width` of them from `start` on along an axis.
     fn tile(
         &mut self,
@@ -223,30 +251,70 @@ impl KernelWriter<'_> {
         let kernel = &self.step.kernel;
         let dtype = self.step.sum_dtype();
         let of = dtype.arithmetic();
-        let (sums, ty) = (self.name("t"), self.language.register(of));
-        let zero = self.literal(Scalar::Int(0), dtype);
-        let declaration = self.language.native(
-            format!("{ty} {sums}[{width}] = {{{zero}}};"),
-            format!("let mut {sums}: [{ty}; {width}] = [{zero}; {width}];"),
-        );
-        self.line(&declaration);
+        let sums = self.name("t");
+        self.array(&sums, of, &[width], " = {0}");
         // A place moved by the start of the tile along the axis.
         let moved = |place: Place, stride: isize| {
             let mut place = place;
             place.offset = place.offset.wrapping_add_signed(start.offset as isize * stride);
             start.terms.iter().fold(place, |place, (variable, by)| place.with(variable, by * stride))
         };
-        let inner = self.open_all(&terms.sizes);
+        // Rows in blocks are decoded some terms at a time.
+        let strides = [0, 1].map(|k| kernel.operands[k].layout.strides()[axis]);
+        let in_rows = [0, 1].map(|k| self.is_in_blocks(k) && !matches!(strides[k], 0 | 1));
+        let (&size, lead) = terms.sizes.split_last().unwrap_or((&1, &[]));
+        let mut inner = self.open_all(if in_rows == [false; 2] { &terms.sizes } else { lead });
+        let mut factors = [0, 1].map(|_| String::new());
+        let mut run = None;
+        if in_rows != [false; 2] {
+            let count = run_size(size);
+            let part = self.open_loop(size / count);
+            inner.push((String::new(), size));
+            for k in (0..2).filter(|&k| in_rows[k]) {
+                factors[k] = self.name("f");
+                self.array(&factors[k], of, &[count, width], "");
+                let lane = self.open_loop(width);
+                if let Some(last) = inner.last_mut() {
+                    last.0.clone_from(&part);
+                }
+                // The part takes `count` steps along the row, whose stride is 1.
+                let mut place = moved(self.operand_place(k, &[(outer, rows), (&inner, terms)]), strides[k]);
+                place
+                    .terms
+                    .iter_mut()
+                    .filter(|term| term.0 == part)
+                    .for_each(|term| term.1 *= count as isize);
+                let place = place.with(&lane, strides[k]);
+                let run = self.decoded_run(k, &place, &factors[k], &lane, width).filter(|_| count == RUN);
+                if let Some(text) = run {
+                    self.line(&text);
+                } else {
+                    let at = self.open_loop(count);
+                    let value = self.load(k, &place.with(&at, 1));
+                    self.line(&format!("{}[{at}][{lane}] = {value};", factors[k]));
+                    self.close();
+                }
+                self.close();
+            }
+            let at = self.open_loop(count);
+            if let Some(last) = inner.last_mut() {
+                last.0 = self.position(&part, count, &at);
+            }
+            run = Some(at);
+        }
         let nests = [(outer, rows), (&inner, terms)];
-        let mut factors = Vec::with_capacity(2);
-        for k in 0..2 {
-            let stride = kernel.operands[k].layout.strides()[axis];
-            let place = moved(self.operand_place(k, &nests), stride);
+        for k in (0..2).filter(|&k| !in_rows[k]) {
+            let place = moved(self.operand_place(k, &nests), strides[k]);
             let name = self.name("f");
-            if stride == 0 {
+            if strides[k] == 0 {
                 let value = self.load(k, &place);
                 self.define(&name, of, &value);
-                factors.push(name);
+            } else if self.is_in_blocks(k) {
+                self.array(&name, of, &[width], "");
+                let lane = self.open_loop(width);
+                let value = self.load(k, &place.with(&lane, 1));
+                self.line(&format!("{name}[{lane}] = {value};"));
+                self.close();
             } else {
                 // One check of bounds for the tile.
                 let (array, stored) = (self.operand(k), self.language.stored(kernel.operands[k].dtype));
@@ -255,17 +323,22 @@ impl KernelWriter<'_> {
                     format!("let {name} = &{array}[{place}..][..{width}];"),
                 );
                 self.line(&text);
-                factors.push(name);
             }
+            factors[k] = name;
         }
         let lane = self.open_loop(width);
-        let [a, b] = [0, 1].map(|k| match kernel.operands[k].layout.strides()[axis] {
-            0 => factors[k].clone(),
+        let [a, b] = [0, 1].map(|k| match (strides[k], &run) {
+            (0, _) => factors[k].clone(),
+            (_, Some(at)) if in_rows[k] => format!("{}[{at}][{lane}]", factors[k]),
+            _ if self.is_in_blocks(k) => format!("{}[{lane}]", factors[k]),
             _ => self.language.load(kernel.operands[k].dtype, &format!("{}[{lane}]", factors[k])),
         });
         self.add_product(dtype, of, &format!("{sums}[{lane}]"), &a, &b);
         self.close();
         self.close_all(&inner);
+        if run.is_some() {
+            self.close();
+        }
         // The epilogue and the stores.
         let lane = self.open_loop(width);
         let sum = self.name("s");

@@ -2,6 +2,7 @@
 //! Chromium, and a microcontroller where there is QEMU.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod blocks;
 mod bodies;
 mod functions;
 mod int8;

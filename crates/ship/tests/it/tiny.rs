@@ -1,5 +1,5 @@
 //! The structures of MLPerf Tiny's four networks, with random weights, batch norms being parts of the
-//! convolutions as they are in its files: in f32, and with layers of 8 bits.
+//! convolutions as they are in its files: in f32, and with layers of 8 bits. `examples/ship/tiny` trains them.
 //!
 //! `TAPER_TEST=written=FOLDER` leaves the programs there, for docs/benchmarks/ship.md.
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use autograd::no_grad;
 use nn::{
-    Conv2d, ConvConfig, Linear, Module,
+    BatchNorm2d, Conv2d, ConvConfig, Layer, Linear, Module,
     functional::ConvPadding,
     qat::{ObserverKind, QatConfig, prepare},
 };
@@ -20,144 +20,21 @@ use crate::{
     programs::{Case, case, check},
 };
 
-/// A convolution with a ReLU after it.
-#[derive(Module)]
-struct Same {
-    conv: Conv2d,
-}
+#[path = "../../../../examples/ship/tiny/networks.rs"]
+mod networks;
 
-impl Same {
-    /// The padding for an input of `size` is that of TensorFlow's `same`; gives the size of the output too.
-    fn new(
-        channels: (usize, usize),
-        kernel: [usize; 2],
-        (stride, groups): (usize, usize),
-        size: [usize; 2],
-        rng: &Generator,
-    ) -> (Same, [usize; 2]) {
-        let out = size.map(|size| size.div_ceil(stride));
-        let pads = [0, 1].map(|axis| {
-            let all = ((out[axis] - 1) * stride + kernel[axis]).saturating_sub(size[axis]);
-            (all / 2, all - all / 2)
-        });
-        let padding = ConvPadding::Each(pads);
-        let config = ConvConfig { stride: [stride; 2], padding, groups, ..Default::default() };
-        (Same { conv: Conv2d::with_config(channels.0, channels.1, kernel, config, rng).unwrap() }, out)
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.conv.forward(x)?.relu())
-    }
-}
-
-/// A network of convolutions one after the other, a mean over the picture, and a layer of classes.
-#[derive(Module)]
-struct Chain {
-    convs: Vec<Same>,
-    classes: Linear,
-}
-
-impl Chain {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let x = self.convs.iter().try_fold(x.clone(), |x, conv| conv.forward(&x))?;
-        self.classes.forward(&x.mean_axis((2, 3), false)?)?.softmax(1)
-    }
-
-    /// A first convolution, and then blocks of a convolution of each channel and one of each position, with
-    /// these channels and strides.
-    fn separable(
-        first: (Same, [usize; 2]),
-        mut channels: usize,
-        blocks: impl IntoIterator<Item = (usize, usize)>,
-        classes: usize,
-        rng: &Generator,
-    ) -> Chain {
-        let (first, mut size) = first;
-        let mut convs = vec![first];
-        for (to, stride) in blocks {
-            let (each, out) = Same::new((channels, channels), [3, 3], (stride, channels), size, rng);
-            let (mixed, _) = Same::new((channels, to), [1, 1], (1, 1), out, rng);
-            convs.extend([each, mixed]);
-            (channels, size) = (to, out);
-        }
-        Chain { convs, classes: Linear::new(channels, classes, rng).unwrap() }
-    }
-
-    /// DS-CNN, for spoken words: 49 × 10 coefficients.
-    fn words(rng: &Generator) -> Chain {
-        let first = Same::new((1, 64), [10, 4], (2, 1), [49, 10], rng);
-        Chain::separable(first, 64, [(64, 1); 4], 12, rng)
-    }
-
-    /// A quarter of MobileNet, for persons in pictures of 96 × 96.
-    fn persons(rng: &Generator) -> Chain {
-        let blocks = [(16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2)];
-        let blocks = blocks.into_iter().chain([(128, 1); 5]).chain([(256, 2), (256, 1)]);
-        Chain::separable(Same::new((3, 8), [3, 3], (2, 1), [96, 96], rng), 8, blocks, 2, rng)
-    }
-}
-
-/// ResNet-8, for pictures of 32 × 32.
-#[derive(Module)]
-struct Residual {
-    first: Same,
-    /// Two convolutions of each block, and the one beside them where the size changes.
-    blocks: Vec<(Same, Same, Option<Same>)>,
-    classes: Linear,
-}
-
-impl Residual {
-    fn pictures(rng: &Generator) -> Residual {
-        let block = |from: usize, to: usize, stride: usize, size: usize| {
-            let beside = (from != to).then(|| Same::new((from, to), [1, 1], (stride, 1), [size; 2], rng).0);
-            let (first, out) = Same::new((from, to), [3, 3], (stride, 1), [size; 2], rng);
-            (first, Same::new((to, to), [3, 3], (1, 1), out, rng).0, beside)
-        };
-        Residual {
-            first: Same::new((3, 16), [3, 3], (1, 1), [32; 2], rng).0,
-            blocks: vec![block(16, 16, 1, 32), block(16, 32, 2, 32), block(32, 64, 2, 16)],
-            classes: Linear::new(64, 10, rng).unwrap(),
-        }
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let mut x = self.first.forward(x)?;
-        for (first, second, beside) in &self.blocks {
-            let straight = beside.as_ref().map_or_else(|| Ok(x.clone()), |beside| beside.conv.forward(&x))?;
-            x = second.conv.forward(&first.forward(&x)?)?.add(&straight)?.relu();
-        }
-        self.classes.forward(&x.mean_axis((2, 3), false)?)?.softmax(1)
-    }
-}
-
-/// The autoencoder, for the sounds of machines.
-#[derive(Module)]
-struct Autoencoder {
-    layers: Vec<Linear>,
-}
-
-impl Autoencoder {
-    fn sounds(rng: &Generator) -> Autoencoder {
-        let sizes = [640, 128, 128, 128, 128, 8, 128, 128, 128, 128, 640];
-        Autoencoder { layers: sizes.windows(2).map(|s| Linear::new(s[0], s[1], rng).unwrap()).collect() }
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (last, hidden) = self.layers.split_last().unwrap();
-        last.forward(&hidden.iter().try_fold(x.clone(), |x, layer| layer.forward(&x).map(|x| x.relu()))?)
-    }
-}
+use networks::{Autoencoder, Chain, Folding, Residual};
 
 /// The network in f32, and after its layers became integers of 8 bits, calibrated on noise.
-fn both<M: Module + 'static>(
-    name: &str,
-    shape: &[usize],
-    make: fn(&Generator) -> M,
-    forward: fn(&M, &Tensor) -> Result<Tensor>,
-) -> [Case; 2] {
+fn both<M: Folding>(name: &str, shape: &[usize], make: fn(&Generator) -> Result<M>) -> [Case; 2] {
+    let forward = |net: &M, x: &Tensor| {
+        let y = net.forward(x)?;
+        if y.shape()[1] <= 12 { y.softmax(1) } else { Ok(y) }
+    };
     let x = floats(shape, 1);
     let net = |is_small: bool| {
-        let mut net = make(&Generator::seed(1, &backend_cpu::cpu()));
+        let mut net = make(&Generator::seed(1, &backend_cpu::cpu())).unwrap();
+        net.fold().unwrap();
         if is_small {
             let config = QatConfig { observer: ObserverKind::MinMax, ..QatConfig::default() };
             let qat = prepare(&net, &config).unwrap();
@@ -186,7 +63,7 @@ fn both<M: Module + 'static>(
 
 #[test]
 fn spoken_words() {
-    let cases = both("words", &[1, 1, 49, 10], Chain::words, Chain::forward);
+    let cases = both("words", &[1, 1, 49, 10], Chain::words);
     let [float, small] = [&cases[0], &cases[1]].map(Case::sizes);
     assert!(small.weights * 3 < float.weights && small.arena < float.arena, "{small} after {float}");
     check(&cases);
@@ -236,15 +113,15 @@ fn spoken_words_of_tflite_micro() {
 
 #[test]
 fn persons() {
-    check(&both("persons", &[1, 3, 96, 96], Chain::persons, Chain::forward));
+    check(&both("persons", &[1, 3, 96, 96], Chain::persons));
 }
 
 #[test]
 fn pictures() {
-    check(&both("pictures", &[1, 3, 32, 32], Residual::pictures, Residual::forward));
+    check(&both("pictures", &[1, 3, 32, 32], Residual::pictures));
 }
 
 #[test]
 fn sounds() {
-    check(&both("sounds", &[1, 640], Autoencoder::sounds, Autoencoder::forward));
+    check(&both("sounds", &[1, 640], Autoencoder::sounds));
 }
