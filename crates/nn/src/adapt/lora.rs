@@ -35,6 +35,7 @@ pub use super::{
     handle::{Lora, MergeOptions, activate, attach, attach_to, find, names},
     kind::LayerKind,
     patterns::Patterns,
+    row_adapters::{RowAdapters, rows, with_rows},
     statistics::InputStatistics,
     weighted_host::Adapters,
 };

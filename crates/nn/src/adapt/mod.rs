@@ -10,6 +10,7 @@
 //! | `adapter` | the matrices of one layer, its output and merged weight |
 //! | `saved` | biases and modules of the model that are trained with an adapter |
 //! | `handle` | [`Lora`](lora::Lora): one adapter of a model, over all its layers |
+//! | `row_adapters` | [`RowAdapters`](lora::RowAdapters): one adapter for each row of a batch |
 //! | `simulated`, `observer` | the rounding of a layer's input and weight, for training and calibration |
 //! | `statistics` | [`InputStatistics`](lora::InputStatistics): sums over the inputs of a layer |
 //! | `qat`, `quantize` | training with simulated rounding; weights in blocks, by several methods |
@@ -23,6 +24,7 @@ mod observer;
 mod patterns;
 pub mod qat;
 pub(crate) mod quantize;
+mod row_adapters;
 mod saved;
 mod simulated;
 mod statistics;
