@@ -180,8 +180,9 @@ impl RepeatedSteps {
         self.replay.counts().replayed
     }
 
-    /// The result of `step` for its inputs, of which the first is the tokens `[N, L]` that join the cache. All
-    /// calls pass the same function, which makes what depends on the position by [`KvCache::by_position`].
+    /// The result of `step` for its inputs, of which the first is the tokens `[N, L]` that join the cache.
+    /// All calls pass the same function, which makes what depends on the position by
+    /// [`KvCache::by_position`].
     ///
     /// # Errors
     /// The step's. The cache has then begun a step, from which it can go back.

@@ -120,7 +120,8 @@ struct Mlp {
     down_proj: Linear,
 }
 
-/// A layer but for its mixture. The parts of its own features of a token are there if there are such features.
+/// A layer but for its mixture. The parts of its own features of a token are there if there are such
+/// features.
 #[derive(Module)]
 struct Dense {
     self_attn: Attention,

@@ -63,9 +63,9 @@ pub(super) struct Router {
 
 /// The factors of a router.
 struct Scales {
-    /// Those of the features, `[features]`.
+    /// A factor for each feature, `[features]`.
     features: Tensor,
-    /// Those of the weights, `[experts]`.
+    /// A factor for the weight of each expert, `[experts]`.
     experts: Tensor,
     eps: f64,
 }

@@ -233,12 +233,12 @@ impl Engine {
     }
 
     /// Takes an adapter out of the model's layers, such as one that [`weights::load_peft`] has added to
-    /// [`Engine::model`]. Texts of requests with its number are written by it, in one batch with those of other
-    /// adapters and of the model itself. Between the load and this call, `step` must not be called.
+    /// [`Engine::model`]. Texts of requests with its number are written by it, in one batch with those of
+    /// other adapters and of the model itself. Between the load and this call, `step` must not be called.
     ///
     /// # Errors
-    /// Those of [`RowAdapters::add`](nn::lora::RowAdapters::add): the adapters are those of linear layers, by
-    /// B·A alone.
+    /// The errors of [`RowAdapters::add`](nn::lora::RowAdapters::add), which takes adapters of linear layers
+    /// by B·A alone.
     #[track_caller]
     pub fn add_adapter(&mut self, adapter: Lora) -> Result<AdapterId> {
         let id = self.adapters.add(adapter)?;

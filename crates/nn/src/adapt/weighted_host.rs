@@ -12,8 +12,8 @@ use super::{
     OP,
     adapter::{Adapter, rows},
     kind::LayerKind,
-    row_adapters::{self, Stacked},
     simulated::Simulated,
+    stacked::{self, Stacked},
     statistics::{InputStatistics, Measured},
 };
 use crate::{
@@ -207,7 +207,7 @@ impl Adapters {
             None => functions::linear(scaled, weight, bias),
             Some(adapter) => adapter.linear(input, scaled, weight, bias),
         }?;
-        match row_adapters::rows() {
+        match stacked::rows() {
             None => Ok(plain),
             Some(rows) => match &self.read().rows {
                 None => Ok(plain),
