@@ -7,6 +7,9 @@ Each client sends one request after the other: conversations as a whole and as s
 beginning, JSON schemas, wrong requests, and streams that it leaves in the middle. The last lines have the tokens a
 second, the times between two tokens of a stream, and the server's memory after half of the time and at the end.
 A request that fails, or memory that grows by more than a tenth, is an error. It needs nothing but Python.
+
+With `--jobs FOLDER` the clients take the model and its adapters of the folder by turns. Those of a model with another
+name are not there: the jobs must have been those of a model "soak".
 """
 
 import argparse
@@ -104,15 +107,21 @@ def main():
     arguments.add_argument("--tokens", type=int, default=48)
     arguments.add_argument("--kinds", default="whole,stream,leave,schema,wrong")
     arguments.add_argument("--device", default="cpu")
+    arguments.add_argument("--jobs")
     given = arguments.parse_args()
     serve = [given.program, "serve", f"soak={given.model}", "--port", "0", "--device", given.device]
+    serve += ["--jobs", given.jobs] if given.jobs else []
     process = subprocess.Popen(serve, stdout=subprocess.PIPE, text=True)
     try:
         host, port = process.stdout.readline().strip().removeprefix("http://").rsplit(":", 1)
+        address = (host, int(port))
+        models = http.client.HTTPConnection(*address, timeout=600)
+        models.request("GET", "/v1/models")
+        names = [model["id"] for model in json.loads(models.getresponse().read())["data"]]
         begin = time.monotonic()
         end = begin + given.seconds
         kinds = given.kinds.split(",")
-        clients = [Client((host, int(port)), "soak", given.tokens, seed, kinds) for seed in range(given.clients)]
+        clients = [Client(address, names[seed % len(names)], given.tokens, seed, kinds) for seed in range(given.clients)]
         threads = [threading.Thread(target=client.run, args=(end,)) for client in clients]
         for thread in threads:
             thread.start()

@@ -126,6 +126,10 @@ BY_FORMULA = {
     "gemma4_dense": ("gemma4_text", dict(head_dim=8, global_head_dim=12, hidden_size_per_layer_input=0,
                                          layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True) | WINDOW,
                      ["model.layers.0.self_attn.v_proj.weight", "model.layers.1.self_attn.q_norm.weight", "model.embed_tokens.weight"]),
+    "gemma4_moe": ("gemma4_text", dict(head_dim=8, global_head_dim=12, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=4,
+                                       top_k_experts=2, moe_intermediate_size=12, layer_types=["sliding_attention", "full_attention"],
+                                       tie_word_embeddings=True) | WINDOW,
+                   ["model.layers.0.router.scale", "model.layers.1.router.per_expert_scale", "model.layers.1.pre_feedforward_layernorm_2.weight"]),
     "smollm3": ("smollm3", dict(no_rope_layer_interval=2, tie_word_embeddings=True), LLAMA_GRADS),
 }
 
@@ -145,9 +149,10 @@ def by_formula(name, of=None, also={}, other_grads=None, **more):
 
 
 def gemma4(name):
-    """The factors of layers are near 1 in released models; those of the formula are so small that they lose digits."""
+    """The factors of layers and routers are near 1 in released models; those of the formula are so small that they lose digits."""
     def change(state):
         kept = {key: torch.tensor([0.8 + 0.1 * k]) for k, key in enumerate(key for key in state if key.endswith("layer_scalar"))}
+        kept |= {key: 1 + 3 * value for key, value in state.items() if key.endswith(("router.scale", "per_expert_scale"))}
         return kept, state | kept
 
     by_formula(name, change=change)
@@ -409,7 +414,7 @@ def rwkv7():
 ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
 ALL |= {name: (lambda name=name: by_formula(name)) for name in BY_FORMULA} | {"gpt_oss_mxfp4": mxfp4}
-ALL |= {name: (lambda name=name: gemma4(name)) for name in ("gemma4", "gemma4_dense")}
+ALL |= {name: (lambda name=name: gemma4(name)) for name in ("gemma4", "gemma4_dense", "gemma4_moe")}
 ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
 ALL |= {"modernbert": lambda: encoder("modernbert", "modernbert", "masked_lm")}
 ALL |= {"t5": lambda: t5("t5", {}), "t5_gated": lambda: t5("t5_gated", dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False, scale_decoder_outputs=False, num_decoder_layers=1))}

@@ -26,6 +26,9 @@ const OUTER: &[(&str, &str)] = &[
     ("model.embed_tokens", "token_embd"),
     ("model.norm", "output_norm"),
     ("model.embedding_norm", "token_embd_norm"),
+    ("model.embed_tokens_per_layer", "per_layer_token_embd"),
+    ("model.per_layer_model_projection", "per_layer_model_proj"),
+    ("model.per_layer_projection_norm", "per_layer_proj_norm"),
     ("lm_head", "output"),
 ];
 
@@ -69,6 +72,8 @@ const INNER: &[(&str, &str)] = &[
     ("post_feedforward_layernorm", "post_ffw_norm"),
     ("linear_attn.in_proj_qkv", "attn_qkv"),
     ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_qkvz", "ssm_in"),
+    ("linear_attn.in_proj_ba", "ssm_ba"),
     ("linear_attn.in_proj_a", "ssm_alpha"),
     ("linear_attn.in_proj_b", "ssm_beta"),
     ("linear_attn.conv1d", "ssm_conv1d"),
@@ -91,6 +96,16 @@ const INNER: &[(&str, &str)] = &[
     ("feed_forward.experts.w2", "ffn_down_exps"),
     ("post_self_attn_layernorm", "post_attention_norm"),
     ("post_mlp_layernorm", "post_ffw_norm"),
+    ("per_layer_input_gate", "inp_gate"),
+    ("per_layer_projection", "proj"),
+    ("post_per_layer_input_norm", "post_norm"),
+    ("router.proj", "ffn_gate_inp"),
+    ("experts.gate_proj", "ffn_gate_exps"),
+    ("experts.up_proj", "ffn_up_exps"),
+    ("experts.down_proj", "ffn_down_exps"),
+    ("post_feedforward_layernorm_1", "post_ffw_norm_1"),
+    ("post_feedforward_layernorm_2", "post_ffw_norm_2"),
+    ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
 ];
 
 /// Parameters whose last name differs: the module and the name in a layer, and the name in the file.
@@ -100,6 +115,11 @@ const LEAVES: &[(&str, &str, &str)] = &[
     ("linear_attn", "A_log", "ssm_a"),
     ("mlp.gate", "e_score_correction_bias", "exp_probs_b.bias"),
     ("feed_forward", "expert_bias", "exp_probs_b.bias"),
+    ("", "layer_scalar", "layer_output_scale.weight"),
+    ("router", "scale", "ffn_gate_inp.scale"),
+    ("router", "per_expert_scale", "ffn_down_exps.scale"),
+    ("experts", "gate_up_proj", "ffn_gate_up_exps.weight"),
+    ("experts", "down_proj", "ffn_down_exps.weight"),
 ];
 
 /// Where a GGUF file has the tensors that a model asks for.
@@ -122,7 +142,8 @@ impl GgufNames {
             let change = if known.ends_with("norm") { norm } else { Change::None };
             return Some((format!("{renamed}.{leaf}"), change));
         }
-        let (layer, part) = module.strip_prefix("model.layers.")?.split_once('.')?;
+        let inside = module.strip_prefix("model.layers.")?;
+        let (layer, part) = inside.split_once('.').unwrap_or((inside, ""));
         if let Some((.., renamed)) = LEAVES.iter().find(|(module, name, _)| (*module, *name) == (part, leaf))
         {
             let change = if leaf == "A_log" { Change::Decay } else { Change::None };

@@ -168,6 +168,7 @@ impl Lfm2Config {
                 normalized: self.norm_topk_prob,
                 least_sum: 1e-6,
                 scale: self.routed_scaling_factor,
+                scaled: None,
             },
             shared: None,
             gate: GateFunction::Activation(Activation::Silu),

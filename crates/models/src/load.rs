@@ -76,6 +76,7 @@ pub fn load_language_model(
         let architecture = file.gguf_metadata().get("general.architecture").and_then(GgufValue::as_str);
         return match architecture {
             Some("lfm2" | "lfm2moe") => Ok(Box::new(Lfm2::from_gguf(file, device)?)),
+            Some("gemma4") => Ok(Box::new(Gemma4::from_gguf(file, device)?)),
             _ => Ok(Box::new(Llama::from_gguf(file, device)?)),
         };
     }

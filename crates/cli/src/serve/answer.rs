@@ -95,14 +95,14 @@ impl Accepted {
     ) -> Result<Accepted, Failure> {
         let mut measured = Measured {
             server: server.clone(),
-            model: place.name.clone(),
+            model: place.name().to_string(),
             prompt_tokens,
             generated_tokens: 0,
             begin: Instant::now(),
             first_token: None,
             is_complete: false,
         };
-        let submitted = place.language()?.worker.submit(jobs).await;
+        let submitted = place.language()?.worker.submit(jobs, place.adapter()).await;
         measured.is_complete = submitted.is_err();
         let (tickets, updates) = submitted?;
         Ok(Accepted { tickets, updates, options, pictures, measured, place })

@@ -78,7 +78,7 @@ pub(super) async fn answer(server: &Arc<Server>, mut request: ChatRequest) -> Re
         finish: None,
     });
     let format = ChatFormat {
-        identity: server.identity("chatcmpl", &place.name),
+        identity: server.identity("chatcmpl", place.name()),
         written,
         log_probabilities: request.logprobs.unwrap_or(false),
         texts: texts.collect(),

@@ -65,7 +65,7 @@ pub(super) async fn answer(
         Ok::<_, Failure>((jobs, prompts.iter().map(Vec::len).sum()))
     })?;
     let format = CompletionFormat {
-        identity: server.identity("cmpl", &place.name),
+        identity: server.identity("cmpl", place.name()),
         log_probabilities: request.logprobs.is_some(),
         texts: jobs.iter().map(|_| Text::default()).collect(),
     };

@@ -43,7 +43,7 @@ pub(super) async fn compute<T: Send + 'static>(
         let ended =
             Ended { prompt_tokens: read, generated_tokens: written, cancelled, duration, first_token };
         if result.is_ok() || cancelled {
-            server.metrics.ended(&place.name, &ended);
+            server.metrics.ended(place.name(), &ended);
         }
         result
     });

@@ -47,6 +47,11 @@ impl Failure {
         }
     }
 
+    /// A model that cannot be deleted at present, or ever.
+    pub(super) fn not_deleted(message: impl Into<String>) -> Failure {
+        Failure { status: StatusCode::CONFLICT, ..Failure::field("model", message) }
+    }
+
     /// A file or a job that is not there.
     pub(super) fn no_object(kind: &str, id: &str) -> Failure {
         let message = format!("there is no {kind} {id:?}");

@@ -6,6 +6,7 @@
 //! `transcriptions` work on a thread of their own, by [`compute`]; the adapters of [`fine_tuning`] are
 //! trained on one of theirs.
 
+mod adapters;
 mod answer;
 mod chat;
 mod completions;
@@ -28,6 +29,7 @@ mod worker;
 use std::{
     env,
     io::Write,
+    num::NonZeroUsize,
     path::PathBuf,
     sync::{
         Arc,
@@ -56,6 +58,8 @@ use crate::{
 const KEY_VARIABLE: &str = "TAPER_API_KEY";
 /// How long the body of a request may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The adapters of a model that are in memory, if the command line does not say it.
+const MAX_ADAPTERS: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 /// The threads that read requests and write answers; the models have their own.
 const HTTP_THREADS: usize = 2;
 
@@ -103,7 +107,11 @@ pub(crate) struct Options {
     /// makes room; without it, all models are loaded at the start
     #[arg(long)]
     max_memory: Option<u64>,
-    /// The greatest number of requests of a model that wait or run
+    /// The greatest number of adapters beside the weights of a model in memory: the least recently used one
+    /// makes room
+    #[arg(long, default_value_t = MAX_ADAPTERS)]
+    max_adapters: NonZeroUsize,
+    /// The greatest number of requests of a model and its adapters that wait or run
     #[arg(long, default_value_t = 64)]
     max_queue: usize,
     /// The greatest size of a request, in bytes
@@ -195,6 +203,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         max_bytes: options.max_memory.map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
         max_queue: options.max_queue,
         timeout,
+        max_adapters: options.max_adapters.get(),
     };
     let pool = Arc::new(Pool::new(models, device, engine, config)?);
     let fine_tuning = options.jobs.as_ref().map(|folder| FineTuning::start(folder, &pool)).transpose()?;

@@ -3,11 +3,12 @@
 //! Without a limit of memory all of them are loaded at the start, and stay. With a limit, a model is loaded
 //! when a request comes for it; before that, models without requests make room, the least recently used one
 //! first. A request has its [`Place`] from the moment at which it names the model, and a model with a place
-//! is never dropped.
+//! is never dropped. A request for an adapter has a place at the model beside whose weights it is; the thread
+//! of that model loads the adapter.
 
 use std::{
     ops::Deref,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock, atomic::Ordering},
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use taper::{
 use tokio::{sync::Notify, task::spawn_blocking, time::timeout};
 
 use super::{
+    adapters::Adapter,
     failure::Failure,
     metrics::ModelState,
     served::{Kind, Listed, Served},
@@ -33,12 +35,16 @@ pub(super) struct PoolConfig {
     pub(super) max_queue: usize,
     /// How long a request waits until its model is loaded.
     pub(super) timeout: Duration,
+    /// The greatest number of adapters of a model in memory.
+    pub(super) max_adapters: usize,
 }
 
 /// The models of a server.
 pub(super) struct Pool {
-    /// The models of the command line, and adapters that were trained since; none is taken out.
-    models: RwLock<Vec<Arc<Listed>>>,
+    /// The models of the command line.
+    models: Vec<Arc<Listed>>,
+    /// Adapters that were trained beside them.
+    adapters: RwLock<Vec<Arc<Listed>>>,
     device: Device,
     engine: EngineConfig,
     config: PoolConfig,
@@ -49,7 +55,7 @@ pub(super) struct Pool {
 
 /// The part that changes. No lock of it is held while a model is loaded or dropped.
 struct State {
-    /// One for each model, in their order.
+    /// One for each model of the command line, in their order.
     slots: Vec<Slot>,
     /// The model that is being loaded. There is only one at a time, so that the memory of those that were
     /// dropped for it is free before another one is loaded.
@@ -131,13 +137,14 @@ impl Pool {
         }
         if config.max_bytes.is_none() {
             for (slot, model) in slots.iter_mut().zip(&models) {
-                slot.served = Some(Arc::new(Served::load(model, &device, &engine)?));
+                slot.served = Some(Arc::new(Served::load(model, &device, &engine, config.max_adapters)?));
                 slot.loads = 1;
             }
         }
         let state = Mutex::new(State { slots, loading: None, uses: 0 });
-        let models = RwLock::new(models.into_iter().map(Arc::new).collect());
-        Ok(Pool { models, device, engine, config, state, changed: Notify::new() })
+        let models = models.into_iter().map(Arc::new).collect();
+        let adapters = RwLock::default();
+        Ok(Pool { models, adapters, device, engine, config, state, changed: Notify::new() })
     }
 
     /// The device of all models.
@@ -145,9 +152,10 @@ impl Pool {
         &self.device
     }
 
-    /// The models by the order of the command line, and then those that were added.
+    /// The models by the order of the command line, and then the adapters.
     pub(super) fn listed(&self) -> Vec<Arc<Listed>> {
-        self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let adapters = self.adapters.read().unwrap_or_else(PoisonError::into_inner);
+        self.models.iter().chain(&*adapters).cloned().collect()
     }
 
     /// The model of a name.
@@ -155,48 +163,73 @@ impl Pool {
         self.listed().into_iter().find(|model| model.name == name)
     }
 
-    /// Adds a model with a new name, which its first request loads.
-    pub(super) fn add(&self, model: Listed) {
-        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
-        lock(&self.state).slots.push(Slot { bytes: model.bytes, ..Default::default() });
-        models.push(Arc::new(model));
+    /// Adds an adapter with a new name, which its first request loads.
+    pub(super) fn add(&self, adapter: Listed) {
+        self.adapters.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(adapter));
+    }
+
+    /// Removes an adapter. Texts that it is writing go on.
+    pub(super) fn remove(&self, name: &str) {
+        let Some(adapter) = self.find(name).and_then(|model| model.adapter.clone()) else { return };
+        adapter.is_deleted.store(true, Ordering::Release);
+        self.adapters.write().unwrap_or_else(PoisonError::into_inner).retain(|model| model.name != name);
+        let served =
+            self.index(&adapter.base).and_then(|index| lock(&self.state).slots[index].served.clone());
+        if let Some(language) = served.as_ref().and_then(|served| served.language().ok()) {
+            language.worker.forget(&adapter);
+        }
+    }
+
+    /// The place of a model of the command line.
+    fn index(&self, name: &str) -> Option<usize> {
+        self.models.iter().position(|model| model.name == name)
     }
 
     /// The models for the counters.
     pub(super) fn states(&self) -> Vec<ModelState> {
-        let models = self.listed();
         let state = lock(&self.state);
-        let both = models.iter().zip(&state.slots);
-        let states = both.map(|(model, slot)| ModelState {
+        let of_slot = |(model, slot): (&Arc<Listed>, &Slot)| ModelState {
             name: model.name.clone(),
             in_flight: slot.requests,
             loads: slot.loads,
             loaded_bytes: slot.served.as_ref().map(|_| slot.bytes),
-        });
-        states.collect()
+        };
+        let mut states: Vec<ModelState> = self.models.iter().zip(&state.slots).map(of_slot).collect();
+        drop(state);
+        states.extend(self.listed().iter().filter_map(|model| model.adapter.as_ref()).map(|adapter| {
+            let bytes = adapter.bytes.load(Ordering::Relaxed);
+            ModelState {
+                name: adapter.name.clone(),
+                in_flight: adapter.requests.load(Ordering::Relaxed),
+                loads: adapter.loads.load(Ordering::Relaxed),
+                loaded_bytes: (bytes > 0).then_some(bytes),
+            }
+        }));
+        states
     }
 
     /// A place at a model, which is loaded first if it is not in memory.
     pub(super) async fn model(self: &Arc<Self>, name: &str, kind: Kind) -> Result<Place, Failure> {
-        let models = self.listed();
-        let index = models.iter().position(|model| model.name == name);
-        let index = index.ok_or_else(|| Failure::no_model(name))?;
-        models[index].check(kind)?;
-        let seat = self.seat(index)?;
+        let model = self.find(name).ok_or_else(|| Failure::no_model(name))?;
+        model.check(kind)?;
+        let base = model.adapter.as_ref().map_or(name, |adapter| &adapter.base);
+        let index = self.index(base).ok_or_else(|| Failure::no_model(base))?;
+        let seat = self.seat(index, model.adapter.clone())?;
         let limit = self.config.timeout;
         let served = timeout(limit, self.loaded(index)).await;
-        let served = served.map_err(|_| Failure::no_room(name, limit.as_secs()))??;
-        Ok(Place { served, _seat: seat })
+        let served = served.map_err(|_| Failure::no_room(base, limit.as_secs()))??;
+        Ok(Place { served, model, _seat: seat })
     }
 
-    fn seat(self: &Arc<Self>, index: usize) -> Result<Seat, Failure> {
+    fn seat(self: &Arc<Self>, index: usize, adapter: Option<Arc<Adapter>>) -> Result<Seat, Failure> {
         let mut state = lock(&self.state);
         let slot = &mut state.slots[index];
         if slot.requests >= self.config.max_queue {
             return Err(Failure::full(self.config.max_queue));
         }
         slot.requests += 1;
-        Ok(Seat { pool: self.clone(), index })
+        adapter.iter().for_each(|adapter| _ = adapter.requests.fetch_add(1, Ordering::Relaxed));
+        Ok(Seat { pool: self.clone(), index, adapter })
     }
 
     /// Waits until a model is loaded. The caller has a seat, so that the model stays.
@@ -207,7 +240,7 @@ impl Pool {
             let changed = self.changed.notified();
             match self.look(index, &mut awaited) {
                 Waiting::Loaded(served) => return Ok(served),
-                Waiting::Failed => return Err(Failure::not_loaded(&self.listed()[index].name)),
+                Waiting::Failed => return Err(Failure::not_loaded(&self.models[index].name)),
                 Waiting::Load(dropped) => self.load(index, dropped),
                 Waiting::Wait => {}
             }
@@ -256,7 +289,8 @@ impl Pool {
                     drop(dropped);
                     loader.device.empty_cache();
                 }
-                Served::load(&loader.listed()[index], &loader.device, &loader.engine)
+                let Pool { models, device, engine, config, .. } = &*loader;
+                Served::load(&models[index], device, engine, config.max_adapters)
             });
             let loaded = match loaded.await {
                 Ok(loaded) => loaded,
@@ -280,7 +314,7 @@ impl Pool {
             Err(error) => {
                 slot.failed_load = slot.loads;
                 // The client does not get the paths of this machine.
-                eprintln!("error: {}: {}", self.listed()[index].name, line(&*error));
+                eprintln!("error: {}: {}", self.models[index].name, line(&*error));
             }
         }
         drop(state);
@@ -292,7 +326,21 @@ impl Pool {
 pub(super) struct Place {
     // The fields are dropped in this order: without requests, the pool has the only reference to a model.
     served: Arc<Served>,
+    /// The model that the request names.
+    model: Arc<Listed>,
     _seat: Seat,
+}
+
+impl Place {
+    /// The name of the model that the request names.
+    pub(super) fn name(&self) -> &str {
+        &self.model.name
+    }
+
+    /// The adapter that the request names.
+    pub(super) fn adapter(&self) -> Option<&Arc<Adapter>> {
+        self.model.adapter.as_ref()
+    }
 }
 
 impl Deref for Place {
@@ -303,14 +351,16 @@ impl Deref for Place {
     }
 }
 
-/// The count of a request at its model.
+/// The count of a request at its model, and at its adapter.
 struct Seat {
     pool: Arc<Pool>,
     index: usize,
+    adapter: Option<Arc<Adapter>>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.adapter.iter().for_each(|adapter| _ = adapter.requests.fetch_sub(1, Ordering::Relaxed));
         let mut state = lock(&self.pool.state);
         let last_use = state.next_use();
         let slot = &mut state.slots[self.index];

@@ -47,7 +47,7 @@ fn router(server: Arc<Server>) -> Router {
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
-        .route("/v1/models/{*name}", get(model))
+        .route("/v1/models/{*name}", get(model).delete(fine_tuning::delete_model))
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(text_completions))
         .route("/v1/embeddings", post(text_embeddings))

@@ -2,12 +2,12 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use taper::{
-    Device, Generator,
+    Device,
     models::{
         Bert, BertClassifier, BertConfig,
         generate::LogitsRule,
@@ -16,11 +16,10 @@ use taper::{
         serving::EngineConfig,
         text::Tokenizer,
     },
-    nn::Module,
-    weights::{self, load_peft},
+    weights,
 };
 
-use super::{failure::Failure, tools::AnswerFormat, worker::Worker};
+use super::{adapters::Adapter, failure::Failure, tools::AnswerFormat, worker::Worker};
 use crate::{error::Outcome, model, pictures::PictureReader, speech::Speech};
 
 /// The requests that a model answers.
@@ -68,8 +67,8 @@ pub(super) struct Listed {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) path: PathBuf,
-    /// The folder of an adapter that was trained here, in the format of peft.
-    pub(super) adapter: Option<PathBuf>,
+    /// The adapter beside the weights of another model, if it is one.
+    pub(super) adapter: Option<Arc<Adapter>>,
     /// The bytes of its weights as the files have them.
     pub(super) bytes: u64,
     /// When the server found it, in seconds since 1970.
@@ -91,8 +90,10 @@ impl Listed {
 
     /// The same model with an adapter.
     pub(super) fn with_adapter(&self, name: &str, folder: PathBuf, created: u64) -> Listed {
-        let (name, path) = (name.to_string(), self.path.clone());
-        Listed { name, kind: self.kind, path, adapter: Some(folder), bytes: self.bytes, created }
+        let (name, base) = (name.to_string(), self.name.clone());
+        let adapter = Adapter { name: name.clone(), base, folder, ..Default::default() };
+        let (path, adapter) = (self.path.clone(), Some(Arc::new(adapter)));
+        Listed { name, kind: self.kind, path, adapter, bytes: self.bytes, created }
     }
 
     /// An error for a request of another kind.
@@ -111,7 +112,7 @@ fn wrong_kind(name: &str, kind: Kind, wanted: Kind) -> Failure {
 
 /// A model in memory, which answers requests.
 pub(super) struct Served {
-    pub(super) name: String,
+    name: String,
     model: Model,
 }
 
@@ -168,18 +169,19 @@ impl Language {
 
 impl Served {
     /// Loads a model.
-    pub(super) fn load(listed: &Listed, device: &Device, config: &EngineConfig) -> Outcome<Served> {
+    pub(super) fn load(
+        listed: &Listed,
+        device: &Device,
+        config: &EngineConfig,
+        max_adapters: usize,
+    ) -> Outcome<Served> {
         let Listed { name, path, .. } = listed;
         let model = match listed.kind {
             Kind::Language => {
                 let model::Loaded { model, tokenizer, pictures } = model::load(path, device)?;
-                if let Some(folder) = &listed.adapter {
-                    load_peft(&*model, folder, None, &Generator::seed(0, device))?;
-                    model.eval();
-                }
                 let written = AnswerFormat::of(&tokenizer, true);
                 eprintln!("[{name} writes calls as {}]", written.name());
-                let worker = Worker::start(name, model, config.clone())?;
+                let worker = Worker::start(name, model, config.clone(), max_adapters)?;
                 Model::Language(Language {
                     tokenizer,
                     worker,

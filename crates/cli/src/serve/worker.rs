@@ -17,7 +17,10 @@ use taper::models::{
 };
 use tokio::sync::{mpsc as channel, oneshot};
 
-use super::failure::Failure;
+use super::{
+    adapters::{Adapter, Loaded},
+    failure::Failure,
+};
 use crate::error::Outcome;
 
 /// A text to generate.
@@ -45,13 +48,22 @@ pub(super) enum Update {
 /// Where the updates of several texts arrive, each with the number of its text.
 pub(super) type Updates = channel::UnboundedReceiver<(usize, Update)>;
 
+/// A message to the thread.
+enum Message {
+    Write(Submission),
+    /// The adapter is not needed in memory any more.
+    Forget(Arc<Adapter>),
+}
+
 struct Submission {
     job: Job,
+    /// The adapter by which the text is written.
+    adapter: Option<Arc<Adapter>>,
     index: usize,
     updates: channel::UnboundedSender<(usize, Update)>,
     cancelled: Arc<AtomicBool>,
     /// Gets the engine's answer: whether it accepts the job.
-    accepted: oneshot::Sender<Result<(), String>>,
+    accepted: oneshot::Sender<Result<(), Failure>>,
 }
 
 /// A running text, as the thread sees it.
@@ -65,13 +77,13 @@ struct Running {
 /// the model is free.
 pub(super) struct Worker {
     /// None once the thread should end.
-    submissions: Option<mpsc::Sender<Submission>>,
+    messages: Option<mpsc::Sender<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.submissions = None;
+        self.messages = None;
         // A thread that has panicked has ended too.
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -87,14 +99,19 @@ impl Drop for Ticket {
 }
 
 impl Worker {
-    /// Starts the thread of a model.
-    pub(super) fn start(name: &str, model: OwnedModel, config: EngineConfig) -> Outcome<Worker> {
-        let (submissions, received) = mpsc::channel();
+    /// Starts the thread of a model, which has at most `max_adapters` in memory.
+    pub(super) fn start(
+        name: &str,
+        model: OwnedModel,
+        config: EngineConfig,
+        max_adapters: usize,
+    ) -> Outcome<Worker> {
+        let (messages, received) = mpsc::channel();
         let (made, answer) = mpsc::channel();
         let run = move || match Engine::new(model, config) {
             Ok(mut engine) => {
                 drop(made);
-                run(&mut engine, &received);
+                run(&mut engine, Loaded::new(max_adapters), &received);
             }
             Err(error) => {
                 let _ = made.send(error);
@@ -103,12 +120,17 @@ impl Worker {
         let thread = thread::Builder::new().name(format!("model {name}")).spawn(run)?;
         match answer.recv() {
             Ok(error) => Err(error.into()),
-            Err(mpsc::RecvError) => Ok(Worker { submissions: Some(submissions), thread: Some(thread) }),
+            Err(mpsc::RecvError) => Ok(Worker { messages: Some(messages), thread: Some(thread) }),
         }
     }
 
-    /// Gives jobs to the thread. The texts end early when their tickets or the updates are dropped.
-    pub(super) async fn submit(&self, jobs: Vec<Job>) -> Result<(Vec<Ticket>, Updates), Failure> {
+    /// Gives jobs to the thread, for an adapter or for the model itself. The texts end early when their
+    /// tickets or the updates are dropped.
+    pub(super) async fn submit(
+        &self,
+        jobs: Vec<Job>,
+        adapter: Option<&Arc<Adapter>>,
+    ) -> Result<(Vec<Ticket>, Updates), Failure> {
         let gone = || Failure::server("the thread of the model has ended");
         let (sender, updates) = channel::unbounded_channel();
         let mut tickets = Vec::new();
@@ -116,26 +138,39 @@ impl Worker {
             let cancelled = Arc::new(AtomicBool::new(false));
             tickets.push(Ticket(cancelled.clone()));
             let (accepted, answer) = oneshot::channel();
-            let submission = Submission { job, index, updates: sender.clone(), cancelled, accepted };
-            let submissions = self.submissions.as_ref().ok_or_else(gone)?;
-            submissions.send(submission).map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?.map_err(Failure::request)?;
+            let (adapter, updates) = (adapter.cloned(), sender.clone());
+            let submission = Submission { job, adapter, index, updates, cancelled, accepted };
+            let messages = self.messages.as_ref().ok_or_else(gone)?;
+            messages.send(Message::Write(submission)).map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())??;
         }
         Ok((tickets, updates))
+    }
+
+    /// Lets the memory of an adapter go, once no text has it.
+    pub(super) fn forget(&self, adapter: &Arc<Adapter>) {
+        // A thread that has ended has none.
+        let _ = self.messages.as_ref().map(|messages| messages.send(Message::Forget(adapter.clone())));
     }
 }
 
 /// Runs until the handle of the thread is dropped.
-fn run(engine: &mut Engine, submissions: &mpsc::Receiver<Submission>) {
+fn run(engine: &mut Engine, mut adapters: Loaded, messages: &mpsc::Receiver<Message>) {
     let mut running = BTreeMap::new();
     loop {
-        // With nothing to do, the thread waits for the next job.
-        if engine.is_idle() {
-            let Ok(submission) = submissions.recv() else { return };
-            add(engine, submission, &mut running);
-        }
-        while let Ok(submission) = submissions.try_recv() {
-            add(engine, submission, &mut running);
+        // With nothing to do, the thread waits for the next message.
+        let first = match engine.is_idle() {
+            true => match messages.recv() {
+                Ok(message) => Some(message),
+                Err(mpsc::RecvError) => return,
+            },
+            false => None,
+        };
+        for message in first.into_iter().chain(messages.try_iter()) {
+            match message {
+                Message::Write(submission) => add(engine, &mut adapters, submission, &mut running),
+                Message::Forget(adapter) => adapters.forget(engine, &adapter),
+            }
         }
         running.retain(|id, text: &mut Running| {
             let is_wanted = !text.updates.is_closed() && !text.cancelled.load(Ordering::Relaxed);
@@ -150,16 +185,22 @@ fn run(engine: &mut Engine, submissions: &mpsc::Receiver<Submission>) {
     }
 }
 
-fn add(engine: &mut Engine, submission: Submission, running: &mut BTreeMap<RequestId, Running>) {
-    let Submission { job, index, updates, cancelled, accepted } = submission;
+fn add(
+    engine: &mut Engine,
+    adapters: &mut Loaded,
+    submission: Submission,
+    running: &mut BTreeMap<RequestId, Running>,
+) {
+    let Submission { job, adapter, index, updates, cancelled, accepted } = submission;
     let Job { prompt, config, top_tokens } = job;
-    let answer = match engine.add(Request { prompt, config, top_tokens }) {
-        Ok(id) => {
-            running.insert(id, Running { index, updates, cancelled });
-            Ok(())
-        }
-        Err(error) => Err(error.kind().to_string()),
-    };
+    let adapter = adapter.map(|adapter| adapters.id(engine, &adapter)).transpose();
+    let added = adapter.and_then(|adapter| {
+        let added = engine.add(Request { prompt, config, top_tokens, adapter });
+        added.map_err(|error| Failure::request(error.kind().to_string()))
+    });
+    let answer = added.map(|id| {
+        running.insert(id, Running { index, updates, cancelled });
+    });
     // A client that has gone away is noticed by its updates.
     let _ = accepted.send(answer);
 }

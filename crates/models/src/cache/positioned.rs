@@ -180,32 +180,33 @@ impl RepeatedSteps {
         self.replay.counts().replayed
     }
 
-    /// The result of `step` for tokens `[N, L]`, which join the cache. All calls pass the same function,
-    /// which makes what depends on the position by [`KvCache::by_position`].
+    /// The result of `step` for its inputs, of which the first is the tokens `[N, L]` that join the cache.
+    /// All calls pass the same function, which makes what depends on the position by
+    /// [`KvCache::by_position`].
     ///
     /// # Errors
     /// The step's. The cache has then begun a step, from which it can go back.
     #[track_caller]
     pub(crate) fn call(
         &mut self,
-        ids: &Tensor,
+        inputs: &[Tensor],
         cache: &mut KvCache,
-        step: impl Fn(&Tensor, &mut KvCache) -> Result<Tensor>,
+        step: impl Fn(&[Tensor], &mut KvCache) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let length = ids.dims().get(1).copied().unwrap_or(0);
+        let length = inputs.first().and_then(|ids| ids.dims().get(1).copied()).unwrap_or(0);
         if !cache.is_short_step(length) {
-            return no_grad(|| step(ids, cache));
+            return no_grad(|| step(inputs, cache));
         }
         let state = &self.state;
         std::mem::swap(cache, &mut lock(state).cache);
         // Also after a panic, the caller has its cache.
         let _returned = OnDrop::new(|| std::mem::swap(cache, &mut lock(state).cache));
-        let mut run = |ids: &[Tensor]| {
-            let result = noted_step(state, |cache| step(&ids[0], cache))?;
+        let mut run = |inputs: &[Tensor]| {
+            let result = noted_step(state, |cache| step(inputs, cache))?;
             Ok((vec![result], ()))
         };
         let mode = CallMode { strict: false, autocast: autocast_dtype(), records: false };
-        let (mut results, _) = no_grad(|| self.replay.call(std::slice::from_ref(ids), mode, &mut run))?;
+        let (mut results, _) = no_grad(|| self.replay.call(inputs, mode, &mut run))?;
         Ok(results.swap_remove(0))
     }
 }

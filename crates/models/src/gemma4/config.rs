@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use tensor_core::{Error, Result};
 
 use super::OP;
-use crate::{Rope, RopeScaling, config::check_counts};
+use crate::{
+    Activation, Rope, RopeScaling,
+    config::check_counts,
+    mixture::{Correction, GateFunction, MixtureConfig, RouterConfig, USUAL_NAMES},
+};
 
 /// The configuration, with the names and defaults of `transformers`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,8 +68,14 @@ pub struct Gemma4Config {
     pub hidden_activation: String,
     /// `vision` if tokens of pictures see each other; tokens of texts do not.
     pub use_bidirectional_attention: Option<String>,
-    /// Whether there is a mixture of experts; those of Gemma 4 are not known.
+    /// Whether each layer has a mixture of experts beside its feed forward layer.
     pub enable_moe_block: bool,
+    /// The number of experts.
+    pub num_experts: Option<usize>,
+    /// The experts that each token goes to.
+    pub top_k_experts: Option<usize>,
+    /// The features inside an expert.
+    pub moe_intermediate_size: Option<usize>,
 }
 
 /// The sizes of a layer that differ from the others.
@@ -108,6 +118,9 @@ impl Default for Gemma4Config {
             hidden_activation: KNOWN_ACTIVATION.into(),
             use_bidirectional_attention: None,
             enable_moe_block: false,
+            num_experts: None,
+            top_k_experts: None,
+            moe_intermediate_size: None,
         }
     }
 }
@@ -183,6 +196,42 @@ impl Gemma4Config {
         Ok(sizes)
     }
 
+    /// The mixture of each layer, if there is one.
+    #[track_caller]
+    pub(super) fn mixture(&self) -> Result<Option<MixtureConfig>> {
+        if !self.enable_moe_block {
+            return Ok(None);
+        }
+        let (Some(experts), Some(chosen), Some(inner)) =
+            (self.num_experts, self.top_k_experts, self.moe_intermediate_size)
+        else {
+            let message = "enable_moe_block without num_experts, top_k_experts and moe_intermediate_size";
+            return Err(Error::invalid(OP, message));
+        };
+        check_counts(OP, &[("num_experts", experts), ("moe_intermediate_size", inner)])?;
+        Ok(Some(MixtureConfig {
+            width: self.hidden_size,
+            inner,
+            experts,
+            bias: false,
+            router: RouterConfig {
+                name: "router",
+                bias: false,
+                chosen,
+                sigmoid: false,
+                correction: Correction::None,
+                groups: None,
+                normalized: true,
+                least_sum: 0.0,
+                scale: 1.0,
+                scaled: Some(self.rms_norm_eps),
+            },
+            shared: None,
+            gate: GateFunction::Activation(Activation::GeluTanh),
+            names: USUAL_NAMES,
+        }))
+    }
+
     /// The rotary positions of a layer.
     #[track_caller]
     pub(super) fn rope(&self, sizes: &LayerSizes) -> Result<Rope> {
@@ -220,11 +269,6 @@ impl Gemma4Config {
         let wrong = |message: String| Err(Error::invalid(OP, message));
         if self.model_type != "gemma4_text" {
             return wrong(format!("model_type \"{}\" is not gemma4_text", self.model_type));
-        }
-        if self.enable_moe_block {
-            return wrong(
-                "enable_moe_block is true: the mixtures of experts of Gemma 4 are not known".into(),
-            );
         }
         if self.hidden_activation != KNOWN_ACTIVATION {
             return wrong(format!(

@@ -5,18 +5,22 @@
 //! Gemma Team: Gemma 3n and Gemma 4 model cards (2025, 2026), and the reference.
 
 mod config;
+mod from_gguf;
 
 use std::path::Path;
 
-use nn::{Embedding, Linear, Module, RmsNorm};
+use nn::{Embedding, Linear, Module, RmsNorm, Visitor, VisitorMut};
 use serde::Deserialize;
 use tensor_core::{DType, Device, Error, Result, Tensor};
+use weights::WeightFile;
 
 use self::config::LayerSizes;
 pub use self::config::{Gemma4Config, Gemma4LayerConfig};
 use crate::{
     Activation, Initial, KvCache, LanguageModel, Masking, Rope, RopeTables, WeightSource,
     attention::{Scoring, attend_by, causal_masking, join_heads, split_heads},
+    gguf::GgufNames,
+    mixture::{Mixture, MixtureConfig},
     read_config,
 };
 
@@ -116,9 +120,10 @@ struct Mlp {
     down_proj: Linear,
 }
 
-/// A layer. The parts of its own features of a token are there if there are such features.
+/// A layer but for its mixture. The parts of its own features of a token are there if there are such
+/// features.
 #[derive(Module)]
-struct Layer {
+struct Dense {
     self_attn: Attention,
     mlp: Mlp,
     input_layernorm: RmsNorm,
@@ -132,6 +137,62 @@ struct Layer {
     layer_scalar: Tensor,
 }
 
+/// A layer, with a mixture of experts if the model has them, all under one name.
+struct Layer {
+    dense: Dense,
+    experts: Option<Experts>,
+}
+
+impl Module for Layer {
+    fn visit(&self, visitor: &mut Visitor) {
+        self.dense.visit(visitor);
+        if let Some(experts) = &self.experts {
+            experts.mixture.visit(visitor);
+            for (name, norm) in NORMS.iter().zip(&experts.norms) {
+                visitor.field(name, norm);
+            }
+        }
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.dense.visit_mut(visitor);
+        if let Some(experts) = &mut self.experts {
+            experts.mixture.visit_mut(visitor);
+            for (name, norm) in NORMS.iter().zip(&mut experts.norms) {
+                visitor.field(name, norm);
+            }
+        }
+    }
+}
+
+/// The norms of a layer with a mixture: behind the feed forward layer, behind the mixture and before it.
+const NORMS: [&str; 3] =
+    ["post_feedforward_layernorm_1", "post_feedforward_layernorm_2", "pre_feedforward_layernorm_2"];
+
+/// A mixture beside the feed forward layer, and the [`NORMS`].
+struct Experts {
+    mixture: Mixture,
+    norms: [RmsNorm; 3],
+}
+
+impl Experts {
+    #[track_caller]
+    fn new(source: &WeightSource, config: &Gemma4Config, mixture: &MixtureConfig) -> Result<Experts> {
+        let [behind, behind_mixture, before] =
+            NORMS.map(|name| source.rms_norm(name, config.hidden_size, config.rms_norm_eps));
+        let norms = [behind?, behind_mixture?, before?];
+        Ok(Experts { mixture: Mixture::new(source, mixture)?, norms })
+    }
+
+    /// The sum of `dense`, the output of the feed forward layer, and that of the mixture for `x`, which its
+    /// router takes as it is.
+    #[track_caller]
+    fn forward(&self, dense: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let [behind, behind_mixture, before] = &self.norms;
+        let mixed = self.mixture.forward_by(&before.forward(x)?, x)?;
+        behind.forward(dense)?.add(&behind_mixture.forward(&mixed)?)
+    }
+}
+
 impl Layer {
     #[track_caller]
     fn new(source: &WeightSource, k: usize, config: &Gemma4Config) -> Result<Layer> {
@@ -140,7 +201,7 @@ impl Layer {
         let norm = |name: &str| at.rms_norm(name, width, config.rms_norm_eps);
         let mlp = at.at("mlp");
         let has_own = own > 0;
-        Ok(Layer {
+        let dense = Dense {
             self_attn: Attention::new(&at.at("self_attn"), config, sizes)?,
             mlp: Mlp {
                 gate_proj: mlp.linear("gate_proj", width, sizes.inner, false)?,
@@ -159,7 +220,9 @@ impl Layer {
                 .transpose()?,
             post_per_layer_input_norm: has_own.then(|| norm("post_per_layer_input_norm")).transpose()?,
             layer_scalar: at.buffer("layer_scalar", &[1], Initial::Ones)?,
-        })
+        };
+        let experts = config.mixture()?.map(|mixture| Experts::new(&at, config, &mixture)).transpose()?;
+        Ok(Layer { dense, experts })
     }
 
     /// The output for `x` `[N, L, features]`, and the layer's features of each token `own`.
@@ -172,19 +235,23 @@ impl Layer {
         keys: (&Masking, &mut LastKeys),
         cache: Option<(&mut KvCache, usize)>,
     ) -> Result<Tensor> {
-        let attended = self.self_attn.forward(&self.input_layernorm.forward(x)?, rope, keys, cache)?;
-        let x = x.add(&self.post_attention_layernorm.forward(&attended)?)?;
-        let inner = self.pre_feedforward_layernorm.forward(&x)?;
-        let gate = Activation::GeluTanh.activate(&self.mlp.gate_proj.forward(&inner)?);
-        let part = self.mlp.down_proj.forward(&gate.mul(&self.mlp.up_proj.forward(&inner)?)?)?;
-        let mut x = x.add(&self.post_feedforward_layernorm.forward(&part)?)?;
+        let dense = &self.dense;
+        let attended = dense.self_attn.forward(&dense.input_layernorm.forward(x)?, rope, keys, cache)?;
+        let x = x.add(&dense.post_attention_layernorm.forward(&attended)?)?;
+        let inner = dense.pre_feedforward_layernorm.forward(&x)?;
+        let gate = Activation::GeluTanh.activate(&dense.mlp.gate_proj.forward(&inner)?);
+        let mut part = dense.mlp.down_proj.forward(&gate.mul(&dense.mlp.up_proj.forward(&inner)?)?)?;
+        if let Some(experts) = &self.experts {
+            part = experts.forward(&part, &x)?;
+        }
+        let mut x = x.add(&dense.post_feedforward_layernorm.forward(&part)?)?;
         if let (Some(own), Some(gate), Some(projection), Some(norm)) =
-            (own, &self.per_layer_input_gate, &self.per_layer_projection, &self.post_per_layer_input_norm)
+            (own, &dense.per_layer_input_gate, &dense.per_layer_projection, &dense.post_per_layer_input_norm)
         {
             let gated = Activation::GeluTanh.activate(&gate.forward(&x)?).mul(own)?;
             x = x.add(&norm.forward(&projection.forward(&gated)?)?)?;
         }
-        x.mul(&self.layer_scalar)
+        x.mul(&dense.layer_scalar)
     }
 }
 
@@ -219,6 +286,10 @@ struct Whole {
 /// The names before the tensors of other parts.
 const OTHER_PARTS: [&str; 4] =
     ["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."];
+
+/// The names of what makes keys and values, in folders and in GGUF files.
+const KEYS: [&str; 6] =
+    ["self_attn.k_proj.", "self_attn.v_proj.", "self_attn.k_norm.", "attn_k.", "attn_v.", "attn_k_norm."];
 
 impl Gemma4 {
     /// A model with the parameters of a source.
@@ -262,22 +333,22 @@ impl Gemma4 {
             false => Some(source.linear("lm_head", width, config.vocab_size, false)?),
         };
         let first = config.first_shared();
+        // Files may have the keys of layers that read those of others.
         let is_unread = |name: &str| {
-            // Files may have the keys of layers that read those of others.
-            let layer = name.strip_prefix(at).and_then(|rest| rest.strip_prefix(".layers."));
-            let layer = layer.and_then(|rest| rest.split_once(".self_attn."));
-            layer.is_some_and(|(layer, part)| {
-                let of_keys = ["k_proj.", "v_proj.", "k_norm."].iter().any(|start| part.starts_with(start));
+            let in_folder = name.strip_prefix(at).and_then(|rest| rest.strip_prefix(".layers."));
+            let inside = in_folder.or(name.strip_prefix("blk.")).and_then(|rest| rest.split_once('.'));
+            inside.is_some_and(|(layer, part)| {
+                let of_keys = KEYS.iter().any(|start| part.starts_with(start));
                 of_keys && layer.parse().is_ok_and(|layer: usize| layer >= first)
             })
         };
         source.finish_but(|name| {
             let of_others = at != "model" && OTHER_PARTS.iter().any(|start| name.starts_with(start));
-            name == "lm_head.weight" || of_others || is_unread(name)
+            ["lm_head.weight", from_gguf::FREQUENCIES].contains(&name) || of_others || is_unread(name)
         })?;
         let mut ropes = [None, None];
         for layer in &decoder.layers {
-            let sizes = &layer.self_attn.sizes;
+            let sizes = &layer.dense.self_attn.sizes;
             let place = &mut ropes[usize::from(sizes.slides)];
             if place.is_none() {
                 *place = Some(config.rope(sizes)?);
@@ -286,19 +357,35 @@ impl Gemma4 {
         Ok(Gemma4 { model: decoder, lm_head, config: config.clone(), ropes })
     }
 
-    /// A model from a folder with `config.json` and weights; of one that also reads pictures, the decoder.
+    /// A model from a folder with `config.json` and weights, or from a GGUF file; of one that also reads
+    /// pictures, the decoder.
     ///
     /// # Errors
     /// A `File` error if one cannot be read, and those of [`Gemma4::new`].
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Gemma4> {
         let path = path.as_ref();
+        if !path.is_dir() {
+            return Gemma4::from_gguf(weights::open(path)?, device);
+        }
         let Whole { text_config } = read_config(path)?;
         let source = WeightSource::open(path, device)?;
         match text_config {
             Some(config) => Gemma4::build(&config, &source, "model.language_model"),
             None => Gemma4::build(&read_config(path)?, &source, "model"),
         }
+    }
+
+    /// A model from an open GGUF file, configured by its metadata. Weights in blocks stay in blocks.
+    ///
+    /// # Errors
+    /// Another format or architecture, metadata that lacks a number or contradicts itself, and the errors of
+    /// [`Gemma4::new`].
+    #[track_caller]
+    pub fn from_gguf(file: WeightFile, device: &Device) -> Result<Gemma4> {
+        let config = Gemma4Config::from_metadata(&file, device)?;
+        let names = GgufNames { own_norm: true, one_more: false, interleaved: None };
+        Gemma4::build(&config, &WeightSource::gguf(file, names, device), "model")
     }
 
     /// The dtype of hidden states.
@@ -345,12 +432,13 @@ impl LanguageModel for Gemma4 {
     }
 
     fn new_cache(&self) -> KvCache {
-        let window = |layer: &Layer| layer.self_attn.sizes.slides.then_some(self.config.sliding_window);
+        let window = |layer: &Layer| layer.dense.self_attn.sizes.slides.then_some(self.config.sliding_window);
         KvCache::new(self.model.layers.iter().take(self.config.first_shared()).map(window).collect())
     }
 
+    /// A mixture reads the chosen experts on the host.
     fn repeats_steps(&self) -> bool {
-        true
+        !self.config.enable_moe_block
     }
 
     #[track_caller]
@@ -377,7 +465,7 @@ impl LanguageModel for Gemma4 {
         ];
         let mut last: LastKeys = [None, None];
         for (k, layer) in self.model.layers.iter().enumerate() {
-            let kind = usize::from(layer.self_attn.sizes.slides);
+            let kind = usize::from(layer.dense.self_attn.sizes.slides);
             let Some(rope) = &tables[kind] else {
                 return Err(Error::invalid(OP, "a layer has no positions"));
             };

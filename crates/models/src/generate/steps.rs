@@ -1,11 +1,12 @@
 //! [`TextSteps`]: the steps of texts by one model, repeated where the model allows it.
 
 use autograd::no_grad;
+use nn::lora;
 use tensor_core::{DType, Result, Tensor};
 
 use crate::{KvCache, LanguageModel, cache::RepeatedSteps};
 
-/// The steps of texts. All calls pass the same model.
+/// The steps of texts. All calls pass the same model, whose rows have the adapters of [`lora::with_rows`].
 pub(crate) struct TextSteps {
     repeated: RepeatedSteps,
 }
@@ -56,9 +57,13 @@ impl TextSteps {
         cache: &mut KvCache,
         step: fn(&M, &Tensor, &mut KvCache) -> Result<Tensor>,
     ) -> Result<Tensor> {
+        let inputs: Vec<Tensor> = [ids.clone()].into_iter().chain(lora::rows()).collect();
+        let step = |inputs: &[Tensor], cache: &mut KvCache| {
+            lora::with_rows(inputs.get(1), || step(model, &inputs[0], cache))
+        };
         match model.repeats_steps() {
-            true => self.repeated.call(ids, cache, |ids, cache| step(model, ids, cache)),
-            false => no_grad(|| step(model, ids, cache)),
+            true => self.repeated.call(&inputs, cache, step),
+            false => no_grad(|| step(&inputs, cache)),
         }
     }
 }

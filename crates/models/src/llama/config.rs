@@ -401,6 +401,7 @@ impl LlamaConfig {
             },
             least_sum: LEAST_SUM,
             scale: self.routed_scaling_factor,
+            scaled: None,
         };
         Ok(Some(MixtureConfig {
             width: self.hidden_size,

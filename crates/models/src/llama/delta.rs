@@ -26,7 +26,7 @@ struct Convolution {
 }
 
 /// The layer. The projections are two whose parts alternate by heads of keys (Qwen 3 Next), or four (Qwen
-/// 3.5).
+/// 3.5). GGUF files of Qwen 3 Next have the first of the two as two.
 #[derive(Module)]
 #[allow(non_snake_case)]
 pub(super) struct DeltaAttention {
@@ -58,16 +58,17 @@ impl DeltaAttention {
         let (keys, values) = (key_heads * key_size, value_heads * value_size);
         let (kernel, convolved) = (config.linear_conv_kernel_dim, 2 * keys + values);
         let joint = config.style()?.joint_delta;
+        let joint_values = joint && source.has("in_proj_qkvz.weight");
         let project = |name: &str, outputs: usize, there: bool| {
             there.then(|| source.linear(name, width, outputs, false)).transpose()
         };
         let initial = Initial::Normal((kernel as f64).powf(-0.5));
         let weight = source.at("conv1d").parameter("weight", &[convolved, 1, kernel], initial)?;
         Ok(DeltaAttention {
-            in_proj_qkvz: project("in_proj_qkvz", convolved + values, joint)?,
+            in_proj_qkvz: project("in_proj_qkvz", convolved + values, joint_values)?,
             in_proj_ba: project("in_proj_ba", 2 * value_heads, joint)?,
-            in_proj_qkv: project("in_proj_qkv", convolved, !joint)?,
-            in_proj_z: project("in_proj_z", values, !joint)?,
+            in_proj_qkv: project("in_proj_qkv", convolved, !joint_values)?,
+            in_proj_z: project("in_proj_z", values, !joint_values)?,
             in_proj_b: project("in_proj_b", value_heads, !joint)?,
             in_proj_a: project("in_proj_a", value_heads, !joint)?,
             conv1d: Convolution { weight: Parameter::new(weight)? },
@@ -87,28 +88,35 @@ impl DeltaAttention {
     /// and b and a `[N, L, heads of values]`.
     #[track_caller]
     fn project(&self, x: &Tensor) -> Result<[Tensor; 4]> {
-        if let (Some(qkv), Some(z), Some(b), Some(a)) =
-            (&self.in_proj_qkv, &self.in_proj_z, &self.in_proj_b, &self.in_proj_a)
-        {
-            return Ok([qkv.forward(x)?, z.forward(x)?, b.forward(x)?, a.forward(x)?]);
-        }
-        let (Some(qkvz), Some(ba)) = (&self.in_proj_qkvz, &self.in_proj_ba) else {
-            return Err(Error::invalid(OP, "attention has no projections"));
-        };
         let (batch, length) = (x.dims()[0], x.dims()[1]);
         let per_key = self.value_heads / self.key_heads;
         let by_heads = |x: Tensor| {
             let each = x.dims()[2] / self.key_heads;
             x.reshape([batch, length, self.key_heads, each])
         };
-        let (qkvz, ba) = (by_heads(qkvz.forward(x)?)?, by_heads(ba.forward(x)?)?);
         let part = |x: &Tensor, from: usize, size: usize| {
             x.narrow(-1, from, size)?.reshape([batch, length, self.key_heads * size])
         };
-        let (key, value) = (self.key_size, per_key * self.value_size);
-        let mixed = [part(&qkvz, 0, key)?, part(&qkvz, key, key)?, part(&qkvz, 2 * key, value)?];
-        let z = part(&qkvz, 2 * key + value, value)?;
-        Ok([Tensor::concat(&mixed, -1)?, z, part(&ba, 0, per_key)?, part(&ba, per_key, per_key)?])
+        let missing = || Error::invalid(OP, "attention has no projections");
+        let (mixed, z) = match (&self.in_proj_qkv, &self.in_proj_z, &self.in_proj_qkvz) {
+            (Some(qkv), Some(z), _) => (qkv.forward(x)?, z.forward(x)?),
+            (_, _, Some(qkvz)) => {
+                let qkvz = by_heads(qkvz.forward(x)?)?;
+                let (key, value) = (self.key_size, per_key * self.value_size);
+                let mixed = [part(&qkvz, 0, key)?, part(&qkvz, key, key)?, part(&qkvz, 2 * key, value)?];
+                (Tensor::concat(&mixed, -1)?, part(&qkvz, 2 * key + value, value)?)
+            }
+            (_, _, None) => return Err(missing()),
+        };
+        let (b, a) = match (&self.in_proj_b, &self.in_proj_a, &self.in_proj_ba) {
+            (Some(b), Some(a), _) => (b.forward(x)?, a.forward(x)?),
+            (_, _, Some(ba)) => {
+                let ba = by_heads(ba.forward(x)?)?;
+                (part(&ba, 0, per_key)?, part(&ba, per_key, per_key)?)
+            }
+            (_, _, None) => return Err(missing()),
+        };
+        Ok([mixed, z, b, a])
     }
 
     /// The output for `x` `[N, L, features]`. `mask` `[N, L, 1]` is 0 at padding.

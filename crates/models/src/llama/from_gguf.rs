@@ -130,7 +130,9 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
         norm_topk_prob: match style.experts {
             Experts::Qwen3 | Experts::Qwen3_5 => true,
             Experts::DeepSeek3 => metadata.flag("expert_weights_norm").unwrap_or(false),
-            Experts::None | Experts::Mixtral | Experts::Qwen2 | Experts::GptOss | Experts::DeepSeek2 => false,
+            // Qwen 3 Next has them; its files do not say it.
+            Experts::Qwen2 => style.delta,
+            Experts::None | Experts::Mixtral | Experts::GptOss | Experts::DeepSeek2 => false,
         },
         mlp_only_layers: (0..layers.min(file.len()))
             .filter(|k| file.info(&format!("blk.{k}.ffn_gate_inp.weight")).is_none())
@@ -142,7 +144,7 @@ pub(super) fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames
         linear_key_head_dim: metadata.count("ssm.state_size").unwrap_or(0),
         linear_value_head_dim: metadata.count("ssm.inner_size").unwrap_or(0) / delta_values.max(1),
         linear_conv_kernel_dim: metadata.count("ssm.conv_kernel").unwrap_or(0),
-        linear_heads_apart: style.delta,
+        linear_heads_apart: style.delta && !style.joint_delta,
         use_qk_norm: file.info("blk.0.attn_q_norm.weight").is_some(),
         q_lora_rank: metadata.count("attention.q_lora_rank"),
         kv_lora_rank: metadata.count("attention.kv_lora_rank").unwrap_or(0),

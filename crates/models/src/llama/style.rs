@@ -216,7 +216,13 @@ pub(super) const STYLES: &[Style] = &[
     },
     Style { model_type: "qwen3_5_text", gguf: "qwen35", ..QWEN3_5 },
     Style { model_type: "qwen3_5_moe_text", experts: Experts::Qwen3_5, gguf: "qwen35moe", ..QWEN3_5 },
-    Style { model_type: "qwen3_next", experts: Experts::Qwen2, joint_delta: true, ..QWEN3_5 },
+    Style {
+        model_type: "qwen3_next",
+        experts: Experts::Qwen2,
+        joint_delta: true,
+        gguf: "qwen3next",
+        ..QWEN3_5
+    },
     Style {
         model_type: "gpt_oss",
         experts: Experts::GptOss,

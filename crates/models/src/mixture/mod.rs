@@ -7,7 +7,7 @@
 mod router;
 mod stacks;
 
-use nn::{Linear, Module, Visitor, VisitorMut};
+use nn::{Linear, Module, Visitor, VisitorMut, lora};
 use tensor_core::{DType, Error, Result, Tensor};
 
 pub(crate) use self::router::{Correction, Groups, RouterConfig};
@@ -170,13 +170,32 @@ impl Mixture {
     /// tokens.
     #[track_caller]
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_by(x, x)
+    }
+
+    /// The output for `x` of the experts that the router chooses by `routed`, of the same shape.
+    #[track_caller]
+    pub(crate) fn forward_by(&self, x: &Tensor, routed: &Tensor) -> Result<Tensor> {
         let shape = x.shape().clone();
         let width = self.config.width;
-        let x = x.reshape([shape.numel() / width.max(1), width])?;
+        let tokens = [shape.numel() / width.max(1), width];
+        let (x, routed) = (x.reshape(tokens)?, routed.reshape(tokens)?);
+        // Each token is a row, with the adapter of its text.
+        let adapters = match lora::rows() {
+            Some(rows) => Some(rows.repeat_interleave(x.dims()[0] / rows.numel().max(1), 0)?),
+            None => None,
+        };
+        let out = lora::with_rows(adapters.as_ref(), || self.of_tokens(&x, &routed, adapters.as_ref()))?;
+        out.reshape(shape.dims())
+    }
+
+    /// The output for tokens `[tokens, features]`, with their adapters.
+    #[track_caller]
+    fn of_tokens(&self, x: &Tensor, routed: &Tensor, adapters: Option<&Tensor>) -> Result<Tensor> {
         let Some(router) = self.gate.as_ref().or(self.router.as_ref()) else {
             return Err(Error::invalid(OP, "a mixture has no router"));
         };
-        let (weights, chosen) = router.choose(&x, self.expert_bias.as_ref())?;
+        let (weights, chosen) = router.choose(routed, self.expert_bias.as_ref())?;
         let weights = weights.to_dtype(x.dtype())?.flatten_all();
         let chosen = chosen.detach().to_dtype(DType::I32)?.flatten_all().to_vec::<i32>()?;
         let each = self.config.router.chosen as i32;
@@ -192,16 +211,18 @@ impl Mixture {
             let rows: Vec<i32> = places.iter().map(|place| place / each).collect();
             let rows = Tensor::from_vec(rows, [count], &device)?;
             let places = Tensor::from_vec(places, [count], &device)?;
-            let part = expert.forward(&x.index_select(0, &rows)?)?;
+            let own = adapters.map(|adapters| adapters.index_select(0, &rows)).transpose()?;
+            let taken = x.index_select(0, &rows)?;
+            let part = lora::with_rows(own.as_ref(), || expert.forward(&taken))?;
             let part = part.mul(&weights.index_select(0, &places)?.unsqueeze(1)?)?;
             out = out.index_add(0, &rows, &part)?;
         }
         if let (Some(expert), Some(gate)) = (&self.shared_expert, &self.shared_expert_gate) {
-            out = out.add(&gate.forward(&x)?.sigmoid().mul(&expert.forward(&x)?)?)?;
+            out = out.add(&gate.forward(x)?.sigmoid().mul(&expert.forward(x)?)?)?;
         }
         if let Some(expert) = &self.shared_experts {
-            out = out.add(&expert.forward(&x)?)?;
+            out = out.add(&expert.forward(x)?)?;
         }
-        out.reshape(shape.dims())
+        Ok(out)
     }
 }

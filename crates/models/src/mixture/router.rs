@@ -2,7 +2,7 @@
 //!
 //! DeepSeek-AI: DeepSeek-V3 technical report (2024), section 2.1.2, for the correction and the groups.
 
-use nn::{Linear, Module, Visitor, VisitorMut};
+use nn::{Linear, Module, Visitor, VisitorMut, functional::rms_norm};
 use tensor_core::{DType, Error, Result, Tensor};
 
 use super::{MixtureConfig, OP};
@@ -27,6 +27,9 @@ pub(crate) struct RouterConfig {
     pub(crate) least_sum: f64,
     /// The factor of the weights.
     pub(crate) scale: f64,
+    /// The router takes the norm of its input by this number, with a factor for each feature, and its weights
+    /// have a factor for each expert (Gemma 4).
+    pub(crate) scaled: Option<f64>,
 }
 
 /// Where a mixture has the corrections of its scores.
@@ -53,22 +56,58 @@ pub(crate) struct Groups {
 pub(super) struct Router {
     projection: Linear,
     correction: Option<Tensor>,
+    scales: Option<Scales>,
     config: RouterConfig,
     experts: usize,
 }
 
+/// The factors of a router.
+struct Scales {
+    /// A factor for each feature, `[features]`.
+    features: Tensor,
+    /// A factor for the weight of each expert, `[experts]`.
+    experts: Tensor,
+    eps: f64,
+}
+
+impl Scales {
+    /// The input of the projection.
+    #[track_caller]
+    fn input(&self, x: &Tensor) -> Result<Tensor> {
+        let width = self.features.numel();
+        let normed = rms_norm(x, [width], None, Some(self.eps))?.mul(&self.features)?;
+        Ok(normed.mul_scalar((width as f64).powf(-0.5)))
+    }
+}
+
 /// The name of the corrections below the router's.
 const CORRECTION: &str = "e_score_correction_bias";
+/// The names of a router with factors.
+const SCALED: [&str; 3] = ["proj", "scale", "per_expert_scale"];
 
 impl Module for Router {
     fn visit(&self, visitor: &mut Visitor) {
-        self.projection.visit(visitor);
+        match &self.scales {
+            None => self.projection.visit(visitor),
+            Some(scales) => {
+                visitor.field(SCALED[0], &self.projection);
+                visitor.parameter(SCALED[1], &scales.features);
+                visitor.parameter(SCALED[2], &scales.experts);
+            }
+        }
         if let Some(correction) = &self.correction {
             visitor.buffer(CORRECTION, correction);
         }
     }
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
-        self.projection.visit_mut(visitor);
+        match &mut self.scales {
+            None => self.projection.visit_mut(visitor),
+            Some(scales) => {
+                visitor.field(SCALED[0], &mut self.projection);
+                visitor.parameter(SCALED[1], &mut scales.features);
+                visitor.parameter(SCALED[2], &mut scales.experts);
+            }
+        }
         if let Some(correction) = &mut self.correction {
             visitor.buffer(CORRECTION, correction);
         }
@@ -93,9 +132,16 @@ impl Router {
                 return wrong(format!("{chosen} experts of {kept} groups with {size} each"));
             }
         }
-        let corrections = || source.at(name).buffer(CORRECTION, &[experts], Initial::Zeros);
+        let at = source.at(name);
+        let corrections = || at.buffer(CORRECTION, &[experts], Initial::Zeros);
+        let scales = |eps: f64| -> Result<Scales> {
+            let features = at.parameter(SCALED[1], &[config.width], Initial::Ones)?;
+            Ok(Scales { features, experts: at.parameter(SCALED[2], &[experts], Initial::Ones)?, eps })
+        };
+        let projection = if config.router.scaled.is_some() { SCALED[0] } else { "" };
         Ok(Router {
-            projection: source.linear(name, config.width, experts, bias)?,
+            projection: at.linear(projection, config.width, experts, bias)?,
+            scales: config.router.scaled.map(scales).transpose()?,
             correction: (correction == Correction::OfRouter).then(corrections).transpose()?,
             config: config.router,
             experts,
@@ -106,7 +152,11 @@ impl Router {
     /// `correction` is that of the mixture.
     #[track_caller]
     pub(super) fn choose(&self, x: &Tensor, correction: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-        let logits = self.projection.forward(x)?.to_dtype(DType::F32)?;
+        let logits = match &self.scales {
+            None => self.projection.forward(x),
+            Some(scales) => self.projection.forward(&scales.input(x)?),
+        };
+        let logits = logits?.to_dtype(DType::F32)?;
         let scores = if self.config.sigmoid { logits.sigmoid() } else { logits.softmax(-1)? };
         let mut ranks = scores.detach();
         if let Some(correction) = self.correction.as_ref().or(correction) {
@@ -122,6 +172,10 @@ impl Router {
         }
         if self.config.scale != 1.0 {
             weights = weights.mul_scalar(self.config.scale);
+        }
+        if let Some(scales) = &self.scales {
+            let each = scales.experts.to_dtype(DType::F32)?.index_select(0, &chosen.flatten_all())?;
+            weights = weights.mul(&each.reshape(chosen.dims())?)?;
         }
         Ok((weights, chosen))
     }

@@ -33,6 +33,8 @@
 //! The beginnings of texts are kept: a prompt that begins with the tokens of an earlier text, as the next
 //! message of a conversation does, is read from there on ([`EngineConfig::kept_bytes`]).
 //!
+//! The texts of a batch may have different adapters beside the same weights ([`Engine::add_adapter`]).
+//!
 //! On the CPU, a model with weights in the block formats of GGUF gives each text the same bits beside any
 //! others, whatever was kept of its beginning: prompts are read in steps of at most 64 tokens, and both
 //! products and attention add the terms of a row in one order. Products of other weights add those of several
@@ -40,14 +42,17 @@
 //! their last digits with the number of texts. A text is that of [`generate`](crate::generate::generate) to
 //! the bit, if its prompt is read in one step, and alone where its company matters.
 
+mod adapters;
 mod kept;
 
 use std::collections::VecDeque;
 
 use autograd::no_grad;
+use nn::lora::{Lora, with_rows};
 use tensor_core::{Error, PackedRows, Result};
 
-use self::kept::Kept;
+pub use self::adapters::AdapterId;
+use self::{adapters::LoadedAdapters, kept::Kept};
 use crate::{
     KvCache, LanguageModel,
     cache::{self, MAX_STEP_TOKENS},
@@ -106,13 +111,15 @@ pub struct Request {
     pub config: GenerationConfig,
     /// The number of most likely tokens that come with each chosen one.
     pub top_tokens: usize,
+    /// The adapter by which the text is written; none for the model as it is.
+    pub adapter: Option<AdapterId>,
 }
 
 impl Request {
     /// A request for at most `max_new_tokens` of the most likely tokens.
     pub fn new(prompt: Vec<u32>, max_new_tokens: usize) -> Request {
         let config = GenerationConfig { max_new_tokens, ..Default::default() };
-        Request { prompt, config, top_tokens: 0 }
+        Request { prompt, config, top_tokens: 0, adapter: None }
     }
 }
 
@@ -182,6 +189,7 @@ enum Place {
 /// Computes many texts at the same time by one model. See the [module](self).
 pub struct Engine {
     model: OwnedModel,
+    adapters: LoadedAdapters,
     config: EngineConfig,
     steps: TextSteps,
     /// The greatest number of tokens of a step that reads a prompt.
@@ -222,6 +230,7 @@ impl Engine {
         Ok(Engine {
             step_tokens: if has_same_bits { MAX_STEP_TOKENS } else { usize::MAX },
             cache: empty_cache(&*model, &config),
+            adapters: LoadedAdapters::new(&*model),
             model,
             kept: Kept::new(config.kept_bytes),
             config,
@@ -244,14 +253,52 @@ impl Engine {
         empty_cache(&*self.model, &self.config)
     }
 
+    /// Takes an adapter out of the model's layers, such as one that [`weights::load_peft`] has added to
+    /// [`Engine::model`]. Texts of requests with its number are written by it, in one batch with those of
+    /// other adapters and of the model itself. Between the load and this call, `step` must not be called.
+    ///
+    /// # Errors
+    /// The errors of [`RowAdapters::add`](nn::lora::RowAdapters::add), which takes adapters of linear layers
+    /// by B·A alone.
+    #[track_caller]
+    pub fn add_adapter(&mut self, adapter: Lora) -> Result<AdapterId> {
+        let id = self.adapters.add(adapter)?;
+        // The noted steps have the matrices of the adapters before.
+        self.steps = TextSteps::new();
+        Ok(id)
+    }
+
+    /// Removes an adapter, now or with the end of the last text that has it. New requests with it are errors.
+    pub fn remove_adapter(&mut self, id: AdapterId) {
+        self.adapters.leave(id);
+        self.kept.forget(id);
+        self.remove_unused_adapters();
+    }
+
+    /// The number of adapters in memory.
+    pub fn adapters(&self) -> usize {
+        self.adapters.len()
+    }
+
+    fn remove_unused_adapters(&mut self) {
+        let reading = self.reading.as_ref().map(|(sequence, _)| sequence);
+        let writing = self.writing.iter().map(|writing| &writing.sequence);
+        let texts: Vec<&Sequence> = self.waiting.iter().chain(reading).chain(writing).collect();
+        let is_used = |id| texts.iter().any(|text| text.request.adapter == Some(id));
+        if self.adapters.remove_unused(is_used) {
+            self.steps = TextSteps::new();
+        }
+    }
+
     /// Takes a request, which begins when there is room for it.
     ///
     /// # Errors
-    /// An empty prompt, a token that the model does not know, settings that [`Sampler::new`] refuses, and a
-    /// text that needs more positions than [`EngineConfig::max_positions`].
+    /// An empty prompt, a token that the model does not know, settings that [`Sampler::new`] refuses, a text
+    /// that needs more positions than [`EngineConfig::max_positions`], and an adapter that was removed.
     #[track_caller]
     pub fn add(&mut self, request: Request) -> Result<RequestId> {
         check_tokens(OP, &*self.model, &request.prompt, 1)?;
+        request.adapter.map_or(Ok(()), |id| self.adapters.check(id))?;
         let sampler = Sampler::new(&request.config.sampling)?;
         let id = RequestId(self.requests);
         let sequence = Sequence { id, request, sampler, generated: Vec::new() };
@@ -301,6 +348,7 @@ impl Engine {
     /// running ones.
     pub fn step(&mut self) -> Vec<(RequestId, Event)> {
         let mut events = Vec::new();
+        self.remove_unused_adapters();
         // Texts that join together cost one copy of the batch's tables.
         let mut room = self.config.prompt_chunk;
         while room > 0 {
@@ -329,7 +377,7 @@ impl Engine {
             events.push((sequence.id, Event::Finished(FinishReason::Length)));
             return;
         }
-        let cache = self.kept.beginning_of(&sequence.request.prompt);
+        let cache = self.kept.beginning_of((sequence.request.adapter, &sequence.request.prompt));
         self.counts.reused += cache.as_ref().map_or(0, KvCache::len);
         self.reading = Some((sequence, cache.unwrap_or_else(|| empty_cache(&*self.model, &self.config))));
     }
@@ -352,7 +400,11 @@ impl Engine {
         let part = left.len().min(room).min(self.step_tokens);
         let cost = Some(part.max(MIN_PROMPT_COST));
         let is_last = part == left.len();
-        let logits = next_logits(&*self.model, &mut self.steps, &[&left[..part]], &mut cache);
+        let adapters = self.adapters.rows([sequence.request.adapter].into_iter(), &*self.model);
+        let logits = adapters.and_then(|adapters| {
+            let step = || next_logits(&*self.model, &mut self.steps, &[&left[..part]], &mut cache);
+            with_rows(adapters.as_ref(), step)
+        });
         let logits = match logits {
             Ok(logits) => logits,
             Err(error) => {
@@ -365,7 +417,7 @@ impl Engine {
             self.reading = Some((sequence, cache));
             return cost;
         }
-        self.kept.keep(&sequence.request.prompt, &cache);
+        self.kept.keep((sequence.request.adapter, &sequence.request.prompt), &cache);
         let ends = sequence.take(&logits, events);
         self.counts.written += sequence.generated.len();
         if !ends {
@@ -383,7 +435,10 @@ impl Engine {
         }
         let logits = self.gather().and_then(|()| {
             let rows: Vec<&[u32]> = self.writing.iter().map(|writing| writing.sequence.last()).collect();
-            next_logits(&*self.model, &mut self.steps, &rows, &mut self.cache)
+            let adapters = self.writing.iter().map(|writing| writing.sequence.request.adapter);
+            let adapters = self.adapters.rows(adapters, &*self.model)?;
+            let step = || next_logits(&*self.model, &mut self.steps, &rows, &mut self.cache);
+            with_rows(adapters.as_ref(), step)
         });
         let logits = match logits {
             Ok(logits) => logits,
@@ -404,7 +459,8 @@ impl Engine {
             if let (true, Place::Row(row)) = (ends, &writing.place) {
                 // The token that was chosen last is not in the cache.
                 let text = writing.sequence.text();
-                kept.keep_row(&text[..cache.text_len(*row)], cache, *row);
+                let adapter = writing.sequence.request.adapter;
+                kept.keep_row((adapter, &text[..cache.text_len(*row)]), cache, *row);
             }
             !ends
         });
@@ -498,7 +554,7 @@ impl Sequence {
 
     /// The next token, and the most likely ones.
     fn chosen(&mut self, logits: &[f32]) -> Result<(Token, Vec<Token>)> {
-        let Request { prompt, config, top_tokens } = &self.request;
+        let Request { prompt, config, top_tokens, .. } = &self.request;
         let logits = config.ruled(logits, prompt, &self.generated)?;
         let (id, log_probability) = self.sampler.next(&logits, prompt, &self.generated)?;
         Ok((Token { id, log_probability }, most_likely(&logits, *top_tokens)?))

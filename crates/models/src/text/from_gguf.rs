@@ -44,6 +44,17 @@ const DEEPSEEK3: &[&str] = &[
     "[一-龥぀-ゟ゠-ヿ]+",
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
 ];
+/// The parts that DeepSeek's first models split off one after the other: ends of lines, words of scripts with
+/// small and capital letters, punctuation, spaces at the end, characters of Chinese, Japanese and Korean,
+/// digits.
+const DEEPSEEK: &[&str] = &[
+    r"[\r\n]",
+    "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u{1f7d}ᾀ-ᾴᾶ-ᾼ\u{1fbe}ῂ-ῄῆ-ῌῐ-\u{1fd3}ῖ-\u{1fdb}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u{2126}ℨ\u{212a}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
+    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s+$",
+    "[一-龥\u{800}-一가-\u{d7ff}]+",
+    r"\p{N}",
+];
 
 /// How a text is split into words before byte pairs are merged.
 struct Words {
@@ -83,6 +94,7 @@ const WORDS: &[Words] = &[
     },
     Words { names: &["qwen35"], patterns: &[QWEN3_5], composed: true, ..PLAIN },
     Words { names: &["gpt-4o"], patterns: &[GPT4O], ..PLAIN },
+    Words { names: &["deepseek-llm"], patterns: DEEPSEEK, ..PLAIN },
     Words { names: &["deepseek-v3"], patterns: DEEPSEEK3, ..PLAIN },
 ];
 

@@ -5,7 +5,7 @@ use models::{LanguageModel, Llama, LlamaConfig, WeightSource, load_language_mode
 use nn::{Module, StateDict};
 use serde_json::Value;
 use tensor_core::{Generator, GgmlType, Tensor};
-use weights::GgufWriter;
+use weights::{GgufArray, GgufValue, GgufWriter};
 
 use crate::{
     devices,
@@ -87,6 +87,7 @@ const MORE_NAMES: &[(&str, &str)] = &[
     (".self_attn.kv_b_proj.", ".attn_kv_b."),
     ("model.embedding_norm.", "token_embd_norm."),
     (".linear_attn.in_proj_qkv.", ".attn_qkv."),
+    (".linear_attn.in_proj_ba.", ".ssm_ba."),
     (".linear_attn.in_proj_z.", ".attn_gate."),
     (".linear_attn.in_proj_a.", ".ssm_alpha."),
     (".linear_attn.in_proj_b.", ".ssm_beta."),
@@ -184,6 +185,20 @@ fn heads_apart(name: &str, tensor: &Tensor, config: &Value) -> Tensor {
     }
 }
 
+/// The parts for queries, keys and values, and those for gates, of a projection whose parts alternate by
+/// heads of keys.
+fn without_turns(tensor: &Tensor, config: &Value) -> [Tensor; 2] {
+    let count = |field: &str| config[field].as_u64().unwrap() as usize;
+    let (heads, values) = (count("linear_num_key_heads"), count("linear_num_value_heads"));
+    let (key, value) = (count("linear_key_head_dim"), values / heads * count("linear_value_head_dim"));
+    let by_heads = tensor.reshape([heads, 2 * key + 2 * value, tensor.dims()[1]]).unwrap();
+    let part = |from: usize, size: usize| {
+        by_heads.narrow(1, from, size).unwrap().reshape([heads * size, tensor.dims()[1]]).unwrap()
+    };
+    let mixed = [part(0, key), part(key, key), part(2 * key, value)];
+    [Tensor::concat(&mixed, 0).unwrap(), part(2 * key + value, value)]
+}
+
 /// A fixture's model as a GGUF file.
 fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -> tempfile::TempDir {
     let key = |name: &str| format!("{architecture}.{name}");
@@ -219,7 +234,7 @@ fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -
         writer =
             writer.metadata(&key("expert_gating_func"), 2u32).metadata(&key("expert_weights_norm"), true);
     }
-    let has_delta = architecture.starts_with("qwen35");
+    let has_delta = architecture.starts_with("qwen35") || architecture == "qwen3next";
     if has_delta {
         let sizes =
             ["linear_value_head_dim", "linear_num_value_heads"].map(|name| config[name].as_u64().unwrap());
@@ -236,6 +251,15 @@ fn written(fixture: &Fixture, architecture: &str, config: &Value, split: bool) -
         let rotates = name.contains("q_proj") || name.contains("k_proj");
         let tensor = match architecture {
             "llama" | "granite" | "smollm3" if rotates => interleaved(&tensor),
+            "qwen3next" if name.ends_with("in_proj_qkvz.weight") => {
+                let [mixed, gates] = without_turns(&tensor, config);
+                writer = writer.tensor(&renamed.replace("linear_attn.in_proj_qkvz", "attn_gate"), &gates);
+                renamed = renamed.replace("linear_attn.in_proj_qkvz", "attn_qkv");
+                mixed
+            }
+            "qwen3next" if name.ends_with("A_log") => tensor.exp().neg(),
+            "qwen3next" if name.ends_with("conv1d.weight") => tensor.squeeze(1).unwrap(),
+            "qwen3next" if name.contains(".linear_attn.") => tensor,
             _ if name.contains(".linear_attn.") => heads_apart(&name, &tensor, config),
             _ if has_delta && name.ends_with("norm.weight") => tensor.add_scalar(1.0),
             _ if name.ends_with(".conv.conv.weight") => tensor.squeeze(1).unwrap(),
@@ -300,6 +324,7 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
         ("smollm3", "smollm3", &fourth),
         ("qwen3_5", "qwen35", &[]),
         ("qwen3_5_moe", "qwen35moe", &[]),
+        ("qwen3_next", "qwen3next", &[]),
         ("lfm2", "lfm2", &adjusted),
         ("lfm2_moe", "lfm2moe", &[]),
     ];
@@ -320,6 +345,145 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
             );
         }
     }
+}
+
+/// The names of Gemma 4's parts, as gguf's `get_tensor_name_map` has them, and those that the converter names
+/// itself.
+const GEMMA4_NAMES: &[(&str, &str)] = &[
+    ("embed_tokens_per_layer.", "per_layer_token_embd."),
+    ("per_layer_model_projection.", "per_layer_model_proj."),
+    ("per_layer_projection_norm.", "per_layer_proj_norm."),
+    ("embed_tokens.", "token_embd."),
+    ("post_attention_layernorm.", "post_attention_norm."),
+    ("post_feedforward_layernorm.", "post_ffw_norm."),
+    ("post_feedforward_layernorm_", "post_ffw_norm_"),
+    ("pre_feedforward_layernorm_2.", "pre_ffw_norm_2."),
+    ("pre_feedforward_layernorm.", "ffn_norm."),
+    ("input_layernorm.", "attn_norm."),
+    ("post_per_layer_input_norm.", "post_norm."),
+    ("per_layer_input_gate.", "inp_gate."),
+    ("per_layer_projection.", "proj."),
+    ("layer_scalar", "layer_output_scale.weight"),
+    ("self_attn.o_proj.", "attn_output."),
+    ("self_attn.", "attn_"),
+    ("mlp.", "ffn_"),
+    ("router.proj.", "ffn_gate_inp."),
+    ("router.scale", "ffn_gate_inp.scale"),
+    ("router.per_expert_scale", "ffn_down_exps.scale"),
+    ("experts.gate_up_proj", "ffn_gate_up_exps.weight"),
+    ("experts.down_proj", "ffn_down_exps.weight"),
+    ("_proj.", "."),
+    ("layers.", "blk."),
+    ("model.norm.", "output_norm."),
+    ("model.", ""),
+];
+
+/// Files of Gemma 4 have arrays with a number for each layer, sizes of both kinds of layers, and the part of
+/// a head that rotates as a tensor.
+#[test]
+fn files_of_gemma_4_give_the_logits_of_folders() {
+    for (name, device) in ["gemma4", "gemma4_dense", "gemma4_moe"].into_iter().zip(devices().iter().cycle()) {
+        let (fixture, config) = opened(name, &[]);
+        let ids = fixture.input("ids", device);
+        let expected = floats(&load_language_model(fixture.folder(), device).unwrap().forward(&ids).unwrap());
+        let count = |field: &str| config[field].as_u64().unwrap_or(0) as u32;
+        let slides: Vec<bool> = config["layer_types"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|kind| kind == "sliding_attention")
+            .collect();
+        let layers = slides.len();
+        let first_shared = layers - count("num_kv_shared_layers") as usize;
+        // The reference writes the sizes of layers without a window as those of single layers.
+        let global = |field: &str| {
+            let own = config.pointer(&format!("/per_layer_config/1/{field}")).and_then(Value::as_u64);
+            own.map_or(count(field), |own| own as u32)
+        };
+        let heads = "num_key_value_heads";
+        let groups = slides.iter().map(|&slides| if slides { count(heads) } else { global(heads) });
+        let is_double = config["use_double_wide_mlp"] == true;
+        let inner = (0..layers)
+            .map(|k| count("intermediate_size") * if is_double && k >= first_shared { 2 } else { 1 });
+        let rope = |kind: &str, field: &str| {
+            config.pointer(&format!("/rope_parameters/{kind}_attention/{field}")).and_then(Value::as_f64)
+        };
+        let key = |name: &str| format!("gemma4.{name}");
+        let mut writer = GgufWriter::new()
+            .metadata("general.architecture", "gemma4")
+            .metadata(
+                &key("attention.sliding_window_pattern"),
+                GgufValue::Array(GgufArray::Bool(slides.clone())),
+            )
+            .metadata(&key("attention.head_count_kv"), groups.collect::<Vec<u32>>())
+            .metadata(&key("attention.key_length"), global("head_dim"))
+            .metadata(&key("feed_forward_length"), inner.collect::<Vec<u32>>())
+            .metadata(&key("rope.freq_base"), rope("full", "rope_theta").unwrap() as f32)
+            .metadata(&key("rope.freq_base_swa"), rope("sliding", "rope_theta").unwrap() as f32);
+        for (field, name) in [
+            ("num_hidden_layers", "block_count"),
+            ("hidden_size", "embedding_length"),
+            ("max_position_embeddings", "context_length"),
+            ("num_attention_heads", "attention.head_count"),
+            ("head_dim", "attention.key_length_swa"),
+            ("sliding_window", "attention.sliding_window"),
+            ("num_kv_shared_layers", "attention.shared_kv_layers"),
+            ("hidden_size_per_layer_input", "embedding_length_per_layer_input"),
+            ("head_dim", "rope.dimension_count_swa"),
+            ("num_experts", "expert_count"),
+            ("top_k_experts", "expert_used_count"),
+            ("moe_intermediate_size", "expert_feed_forward_length"),
+        ] {
+            writer = writer.metadata(&key(name), count(field));
+        }
+        for (field, name) in [
+            ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+            ("final_logit_softcapping", "final_logit_softcapping"),
+        ] {
+            if let Some(number) = config[field].as_f64() {
+                writer = writer.metadata(&key(name), number as f32);
+            }
+        }
+        let half = global("head_dim") as usize / 2;
+        let rotated = (rope("full", "partial_rotary_factor").unwrap() * half as f64) as usize;
+        let divisors: Vec<f32> = (0..half).map(|k| if k < rotated { 1.0 } else { 1e30 }).collect();
+        let cpu = backend_cpu::cpu();
+        writer = writer.tensor("rope_freqs.weight", &Tensor::from_vec(divisors, [half], &cpu).unwrap());
+        for (name, tensor) in weights::open(fixture.folder()).unwrap().state_dict(&cpu).unwrap() {
+            let renamed = GEMMA4_NAMES.iter().fold(name, |name, (from, to)| name.replace(from, to));
+            writer = writer.tensor(&renamed, &tensor);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        writer.save(&path).unwrap();
+        let model = load_language_model(&path, device).unwrap();
+        let found = floats(&model.forward(&ids).unwrap());
+        taper_testing::assert_close(&found, &expected, (1e-4, 1e-5), name);
+    }
+}
+
+#[test]
+fn files_of_gemma_4_that_contradict_themselves_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let table = Tensor::zeros([4, 8], &backend_cpu::cpu()).unwrap();
+    let pattern = GgufValue::Array(GgufArray::Bool(vec![true, false]));
+    let file = |groups: Vec<u32>, layers: u32| {
+        let writer = GgufWriter::new()
+            .metadata("general.architecture", "gemma4")
+            .metadata("gemma4.block_count", layers)
+            .metadata("gemma4.attention.sliding_window_pattern", pattern.clone())
+            .metadata("gemma4.attention.head_count_kv", groups)
+            .metadata("gemma4.feed_forward_length", 8u32);
+        writer.tensor("token_embd.weight", &table).save(&path).unwrap();
+        load_language_model(&path, &backend_cpu::cpu()).err().unwrap().to_string()
+    };
+    let error = file(vec![1, 1], 3);
+    assert!(error.contains("sliding_window_pattern"), "{error}");
+    let error = file(vec![1, 1, 1], 2);
+    assert!(error.contains("gemma4.attention.head_count_kv of its 2 layers"), "{error}");
+    let error = file(vec![1, 1], 2);
+    assert!(error.contains("gemma4.attention.key_length"), "{error}");
 }
 
 /// gpt-oss in MXFP4: a folder as it is released, and a GGUF file. The weights of experts stay in blocks.

@@ -40,7 +40,7 @@ decoders! {
         gpt_oss gpt_oss_mxfp4 glm4 glm4_moe deepseek_v2 deepseek_v3
         olmo2 olmo3 granite smollm3 qwen3_5 qwen3_5_moe qwen3_next;
     Lfm2: lfm2 lfm2_moe;
-    Gemma4: gemma4 gemma4_dense;
+    Gemma4: gemma4 gemma4_dense gemma4_moe;
     Gpt2: gpt2;
     GptNeoX: gpt_neox gpt_neox_sequential;
     Mamba: mamba mamba_biases;

@@ -1,5 +1,7 @@
 //! An engine with many texts gives each the tokens that it gets alone.
 
+mod adapters;
+
 use std::collections::BTreeMap;
 
 use autograd::no_grad;

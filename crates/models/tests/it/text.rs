@@ -116,6 +116,13 @@ fn words_of_gguf_tokenizers_are_split_as_published() {
         let found = gguf_words(pre, text, words);
         assert_eq!(found, words, "{pre}");
     }
+    // Signs for units of the kind of letters, ends of lines alone, and spaces at the end of a part.
+    let text = "a  b \r\n\tK[x] Ωmega Привет+30%! ℓ 日한";
+    let words =
+        ["a", " ", " b", " ", "\r", "\n", "\tK", "[", "x", "]", " Ω", "mega", " Привет", "+", "3", "0"];
+    let rest = ["%!", " ", "ℓ", " ", "日한"];
+    let words = [&words[..], &rest].concat();
+    assert_eq!(gguf_words("deepseek-llm", text, &words), words);
 }
 
 #[test]

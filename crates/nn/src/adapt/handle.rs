@@ -316,6 +316,11 @@ impl Lora {
         self.layers.iter().flat_map(|(_, adapter)| adapter.saved.iter())
     }
 
+    /// The layers with this adapter, and its part in each.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (&Host, &Adapter)> {
+        self.layers.iter().map(|(host, adapter)| (host, &**adapter))
+    }
+
     /// The paths of the layers with this adapter.
     pub fn layers(&self) -> Vec<&str> {
         self.layers.iter().map(|(host, _)| host.path.as_str()).collect()

@@ -35,6 +35,8 @@ pub use super::{
     handle::{Lora, MergeOptions, activate, attach, attach_to, find, names},
     kind::LayerKind,
     patterns::Patterns,
+    row_adapters::RowAdapters,
+    stacked::{rows, with_rows},
     statistics::InputStatistics,
     weighted_host::Adapters,
 };

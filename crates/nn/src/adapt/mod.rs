@@ -10,6 +10,8 @@
 //! | `adapter` | the matrices of one layer, its output and merged weight |
 //! | `saved` | biases and modules of the model that are trained with an adapter |
 //! | `handle` | [`Lora`](lora::Lora): one adapter of a model, over all its layers |
+//! | `row_adapters` | [`RowAdapters`](lora::RowAdapters): one adapter for each row of a batch |
+//! | `stacked` | the matrices of these adapters in one layer |
 //! | `simulated`, `observer` | the rounding of a layer's input and weight, for training and calibration |
 //! | `statistics` | [`InputStatistics`](lora::InputStatistics): sums over the inputs of a layer |
 //! | `qat`, `quantize` | training with simulated rounding; weights in blocks, by several methods |
@@ -23,8 +25,10 @@ mod observer;
 mod patterns;
 pub mod qat;
 pub(crate) mod quantize;
+mod row_adapters;
 mod saved;
 mod simulated;
+mod stacked;
 mod statistics;
 mod weighted_host;
 

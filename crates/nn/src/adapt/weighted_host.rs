@@ -13,6 +13,7 @@ use super::{
     adapter::{Adapter, rows},
     kind::LayerKind,
     simulated::Simulated,
+    stacked::{self, Stacked},
     statistics::{InputStatistics, Measured},
 };
 use crate::{
@@ -58,6 +59,8 @@ pub(super) struct WeightedHost {
     pub(super) adapters: Vec<Arc<Adapter>>,
     pub(super) active: Option<usize>,
     pub(super) unmerged: Option<Unmerged>,
+    /// The adapters that rows of a batch may have.
+    pub(super) rows: Option<Stacked>,
     /// The use of the weight outside of the layer, if there is one.
     shared: Option<String>,
     /// The scale that inputs are divided by before the weight: AWQ's, `[in]`.
@@ -171,8 +174,8 @@ impl Adapters {
         self.len() == 0
     }
 
-    /// [`functional::linear`](crate::functional::linear) with the active adapter. A layer with a weight `[in,
-    /// out]` gives its transpose.
+    /// [`functional::linear`](crate::functional::linear) with the active adapter, and with those of the rows
+    /// ([`with_rows`](crate::lora::with_rows)). A layer with a weight `[in, out]` gives its transpose.
     ///
     /// # Errors
     /// As [`functional::linear`](crate::functional::linear).
@@ -200,9 +203,16 @@ impl Adapters {
         weight: &Tensor,
         bias: Option<&Tensor>,
     ) -> Result<Tensor> {
-        match self.active() {
+        let plain = match self.active() {
             None => functions::linear(scaled, weight, bias),
             Some(adapter) => adapter.linear(input, scaled, weight, bias),
+        }?;
+        match stacked::rows() {
+            None => Ok(plain),
+            Some(rows) => match &self.read().rows {
+                None => Ok(plain),
+                Some(stacked) => stacked.add(&rows, input, &plain),
+            },
         }
     }
 
@@ -279,10 +289,17 @@ impl Adapters {
             visitor.buffer("", scale);
         }
         let simulated = weighted.simulated.as_ref().map(|simulated| Arc::new(simulated.replaced(visitor)));
-        let (active, unmerged, shared) =
-            (weighted.active, weighted.unmerged.clone(), weighted.shared.clone());
-        let copy =
-            WeightedHost { adapters, active, unmerged, shared, input_scale, simulated, measured: None };
+        let copy = WeightedHost {
+            adapters,
+            active: weighted.active,
+            unmerged: weighted.unmerged.clone(),
+            // They belong to the handle of this model.
+            rows: None,
+            shared: weighted.shared.clone(),
+            input_scale,
+            simulated,
+            measured: None,
+        };
         Adapters(Arc::new(RwLock::new(copy)))
     }
 }

@@ -5,7 +5,7 @@
 use autograd::TensorGrad;
 use nn::{
     Checkpoint, Embedding, Linear, Module, Sequential,
-    lora::{self, LoraBias, LoraConfig, LoraInit, MergeOptions, Targets},
+    lora::{self, LoraBias, LoraConfig, LoraInit, MergeOptions, RowAdapters, Targets},
 };
 use tensor_core::{DType, Device, Generator, Tensor};
 
@@ -287,4 +287,89 @@ fn a_weight_that_another_layer_shares_is_not_merged_unnoticed() {
     let layer = Linear::new(4, 4, &rng).unwrap();
     let twice = Sequential::new().add(layer.clone()).add(layer);
     lora::attach(&twice, &LoraConfig::new(2).targets(["0"]), &rng).unwrap().merge().unwrap();
+}
+
+#[test]
+fn each_row_has_its_own_adapter() {
+    let device = device();
+    let (net, alone) = (Net::new(&device), Net::new(&device));
+    let mut adapters = RowAdapters::new(&net);
+    assert!(adapters.is_empty());
+    // Ranks, factors and layers differ.
+    let configs = [
+        LoraConfig::new(3).targets(["up", "head"]).alpha(5.0),
+        LoraConfig::new(1).targets(["down"]),
+        LoraConfig::new(4).targets(Targets::AllLinear).alpha(2.0),
+    ];
+    let named = configs.iter().zip(["a", "b", "c"]).map(|(config, name)| config.clone().named(name));
+    for (k, config) in named.enumerate() {
+        for model in [&net, &alone] {
+            let rng = Generator::seed(k as u64 + 20, &device);
+            let adapter = lora::attach(model, &config, &rng).unwrap();
+            stir(&adapter, &rng);
+            if std::ptr::eq(model, &net) {
+                adapters.add(adapter).unwrap();
+            }
+        }
+    }
+    assert_eq!((adapters.len(), lora::names(&net)), (3, vec![]));
+    let words: Vec<i32> = vec![1, 4, 9, 4, 3, 0, 2, 7, 8, 5];
+    let ids = Tensor::from_vec(words, [5, 2], &device).unwrap();
+    let check = |names: &[Option<&str>], numbers: &[i32]| {
+        let rows = Tensor::from_vec(numbers.to_vec(), [numbers.len()], &device).unwrap();
+        let found = floats(&lora::with_rows(Some(&rows), || net.forward(&ids)));
+        for (row, name) in names.iter().enumerate() {
+            lora::activate(&alone, *name).unwrap();
+            let expected = floats(&alone.forward(&ids.narrow(0, row, 1).unwrap()));
+            for (found, expected) in found[row * 6..(row + 1) * 6].iter().zip(&expected) {
+                assert!((found - expected).abs() < 1e-5, "{name:?}: {found} {expected}");
+            }
+        }
+        assert!(lora::rows().is_none());
+        found
+    };
+    let all = [Some("c"), None, Some("a"), Some("b"), Some("a")];
+    let before = check(&all, &[3, 0, 1, 2, 1]);
+    // Without the numbers of rows, the model is as it was.
+    lora::activate(&alone, None).unwrap();
+    assert_eq!(floats(&net.forward(&ids)), floats(&alone.forward(&ids)));
+
+    // The ones after a removed one move down; the others' bits stay.
+    adapters.remove(1).unwrap();
+    let after = check(&[Some("c"), None, Some("a"), None, Some("a")], &[2, 0, 1, 0, 1]);
+    assert_eq!(after[..18], before[..18]);
+    let error = adapters.remove(2).unwrap_err().to_string();
+    assert!(error.contains("adapter 2 of 2"), "{error}");
+    let few = Tensor::from_vec(vec![1i32, 0], [2], &device).unwrap();
+    let x = Tensor::ones([3, 32], &device).unwrap();
+    let error = lora::with_rows(Some(&few), || net.head.forward(&x)).unwrap_err().to_string();
+    assert!(error.contains("2 rows have adapters") && error.contains("[3, 32]"), "{error}");
+    // The handle takes its adapters along.
+    let model = floats(&net.forward(&ids));
+    drop(adapters);
+    let rows = Tensor::from_vec(vec![1i32; 5], [5], &device).unwrap();
+    assert_eq!(floats(&lora::with_rows(Some(&rows), || net.forward(&ids))), model);
+}
+
+#[test]
+fn adapters_that_are_more_than_a_product_are_not_those_of_rows() {
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let net = Net::new(&device);
+    let mut adapters = RowAdapters::new(&net);
+    let up = || LoraConfig::new(2).targets(["up"]);
+    let saves = |config: LoraConfig| LoraConfig { modules_to_save: vec!["head".into()], ..config };
+    for (config, part) in [
+        (LoraConfig { use_dora: true, ..up() }, "has DoRA"),
+        (LoraConfig { lora_bias: true, ..up() }, "has a lora_bias"),
+        (LoraConfig::new(2).targets(["words"]), "words is an embedding"),
+        (saves(up()), "has modules trained with the adapter"),
+    ] {
+        let error = adapters.add(lora::attach(&net, &config, &rng).unwrap()).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert_eq!((adapters.len(), lora::names(&net)), (0, vec![]));
+    }
+    let other = lora::attach(&Net::new(&device), &up(), &rng).unwrap();
+    let error = adapters.add(other).unwrap_err().to_string();
+    assert!(error.contains("another model"), "{error}");
 }

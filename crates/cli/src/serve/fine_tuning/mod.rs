@@ -2,8 +2,9 @@
 //! model of the server, and then answer under names of their own.
 //!
 //! The folder of `--jobs` has a file and a record for each upload, and a folder for each job: its record, the
-//! state of its training after each epoch, and the adapter. A server that is started again with the folder
-//! offers the adapters, and goes on with jobs that were not over. [`trainer`] runs one job at a time.
+//! state of its training after each epoch, and the adapter, until a client deletes the model. A server that
+//! is started again with the folder offers the adapters, and goes on with jobs that were not over.
+//! [`trainer`] runs one job at a time.
 
 mod record;
 mod trainer;
@@ -11,7 +12,7 @@ mod trainer;
 use std::{
     collections::BTreeMap,
     fs,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, mpsc},
 };
@@ -80,6 +81,8 @@ impl FineTuning {
         let jobs: Vec<JobRecord> = lock(&tuning.records).jobs.values().cloned().collect();
         for job in jobs {
             match job.status {
+                // The server before may have been killed while it deleted the files.
+                Status::Succeeded if job.is_deleted => tuning.remove_adapter(&job.id)?,
                 Status::Succeeded => tuning.offer(&job, pool),
                 Status::Queued | Status::Running if pool.find(&job.model).is_some() => {
                     tuning.queue.send(job.id)?;
@@ -98,6 +101,19 @@ impl FineTuning {
         self.folder.join("jobs").join(id)
     }
 
+    fn adapter_folder(&self, id: &str) -> PathBuf {
+        self.job_folder(id).join("adapter")
+    }
+
+    /// Removes the files of a job's adapter, if they are there.
+    fn remove_adapter(&self, id: &str) -> Outcome {
+        let folder = self.adapter_folder(id);
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(&folder)(error).into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     fn data_path(&self, file: &str) -> PathBuf {
         self.folder.join("files").join(format!("{file}.jsonl"))
     }
@@ -106,7 +122,7 @@ impl FineTuning {
     fn offer(&self, job: &JobRecord, pool: &Pool) {
         match pool.find(&job.model) {
             Some(base) => {
-                let folder = self.job_folder(&job.id).join("adapter");
+                let folder = self.adapter_folder(&job.id);
                 pool.add(base.with_adapter(&job.fine_tuned_model(), folder, job.created_at));
             }
             None => {
@@ -254,6 +270,36 @@ pub(super) async fn delete(
     Ok(json_response(&json!({"id": id, "object": "file", "deleted": true})))
 }
 
+/// `DELETE /v1/models/{model}`: removes an adapter and its files. Texts that it is writing go on.
+pub(super) async fn delete_model(
+    State(server): State<Arc<Server>>,
+    Segment(name): Segment<String>,
+) -> Result<Response, Failure> {
+    if server.pool.find(&name).is_some_and(|model| model.adapter.is_none()) {
+        let message = format!("{name:?} is a model of the server's command line: only adapters are deleted");
+        return Err(Failure::not_deleted(message));
+    }
+    let tuning = server.fine_tuning.as_deref().ok_or_else(|| Failure::no_model(&name))?;
+    let mut records = lock(&tuning.records);
+    let job = records.jobs.values_mut().find(|job| job.fine_tuned_model() == name && !job.is_deleted);
+    let job = job.ok_or_else(|| Failure::no_model(&name))?;
+    match job.status {
+        Status::Succeeded => {}
+        Status::Queued | Status::Running => {
+            let message = format!("the job {} that trains {name:?} is not over: cancel it", job.id);
+            return Err(Failure::not_deleted(message));
+        }
+        Status::Failed | Status::Cancelled => return Err(Failure::no_model(&name)),
+    }
+    // A server that is killed after the record is written removes the files when it is started again.
+    let deleted = JobRecord { is_deleted: true, ..job.clone() };
+    record::save(&tuning.job_folder(&job.id).join("job.json"), &deleted).map_err(not_kept)?;
+    *job = deleted;
+    server.pool.remove(&name);
+    tuning.remove_adapter(&job.id).map_err(not_kept)?;
+    Ok(json_response(&json!({"id": name, "object": "model", "deleted": true})))
+}
+
 /// A number, or "auto" for the server's choice.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -385,6 +431,7 @@ pub(super) fn create(server: &Server, mut request: JobRequest) -> Result<Respons
         trained_tokens: None,
         error: None,
         events: Vec::new(),
+        is_deleted: false,
     };
     job.add_event("The job is queued", None);
     let folder = tuning.job_folder(&job.id);

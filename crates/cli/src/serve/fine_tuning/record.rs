@@ -82,6 +82,9 @@ pub(super) struct JobRecord {
     /// Why the job has failed: the field of the request that is wrong, if one is, and a message.
     pub(super) error: Option<(Option<String>, String)>,
     pub(super) events: Vec<Event>,
+    /// Whether a client has deleted the adapter.
+    #[serde(default)]
+    pub(super) is_deleted: bool,
 }
 
 impl JobRecord {

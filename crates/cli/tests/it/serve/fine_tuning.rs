@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Read},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -135,6 +136,15 @@ fn an_adapter_answers_under_its_name_also_after_a_restart() {
     assert_eq!((&page["has_more"], &rest["data"][0]), (&json!(true), &events["data"][2]));
     assert_eq!(first.get("/v1/fine_tuning/jobs").ok()["data"][0], job);
 
+    // A name of the base with a colon is another model; a base is not deleted.
+    let delete =
+        |server: &Server, name: &str| server.request("DELETE", &format!("/v1/models/{name}"), &[], "");
+    let (status, kind, param, _, message) = delete(&first, "tiny").error();
+    assert_eq!((status, &kind[..], param), (409, "invalid_request_error", json!("model")));
+    assert!(message.contains("only adapters"), "{message}");
+    let (status, _, _, code, _) = delete(&first, "ft:tiny:sea:0").error();
+    assert_eq!((status, code), (404, json!("model_not_found")));
+
     let text = first.hello(name);
     drop(first);
     let second = server(&models, &jobs);
@@ -144,6 +154,141 @@ fn an_adapter_answers_under_its_name_also_after_a_restart() {
     // Without the base, nothing is offered, and the job is there all the same.
     let third = server(&models[1..], &jobs);
     assert_eq!((third.names(), third.job(&id)), (vec!["bert".to_string()], job));
+    // An adapter that is not offered is deleted all the same.
+    assert_eq!(delete(&third, name).ok()["deleted"], true);
+    assert!(!jobs.path().join("jobs").join(&id).join("adapter").exists());
+}
+
+#[test]
+fn a_deleted_adapter_is_gone_with_its_files_alone() {
+    let ((_folders, models), jobs) = (models(), tempfile::tempdir().unwrap());
+    let first = server(&models, &jobs);
+    let file = first.upload(DATA);
+    let [gone, stays] = [1, 1].map(|epochs| {
+        let id = first.begin(&file, epochs);
+        (id.clone(), first.end(&id)["fine_tuned_model"].as_str().unwrap().to_string())
+    });
+    let running = first.begin(&file, 1000);
+    first.await_message(&running, "Epoch 1 is done");
+    let delete =
+        |server: &Server, name: &str| server.request("DELETE", &format!("/v1/models/{name}"), &[], "");
+    let trained = format!("ft:tiny:sea:{}", running.trim_start_matches("ftjob-"));
+    let (status, _, param, _, message) = delete(&first, &trained).error();
+    assert_eq!((status, param), (409, json!("model")));
+    assert!(message.contains(&running) && message.contains("cancel"), "{message}");
+    first.post(&format!("/v1/fine_tuning/jobs/{running}/cancel"), &json!({})).ok();
+    assert_eq!(delete(&first, &trained).status, 404);
+
+    // A text that is being written goes on.
+    let request = json!({"model": gone.1, "prompt": "Hello", "max_tokens": 200, "stream": true});
+    let headers = ["Content-Type: application/json"];
+    let mut stream = BufReader::new(first.send("POST", "/v1/completions", &headers, request.to_string()));
+    let mut line = String::new();
+    while !line.starts_with("data: ") {
+        line.clear();
+        stream.read_line(&mut line).unwrap();
+    }
+    let folder = jobs.path().join("jobs").join(&gone.0);
+    assert!(folder.join("adapter").exists());
+    let answer = delete(&first, &gone.1);
+    assert_eq!(answer.ok(), json!({"id": gone.1, "object": "model", "deleted": true}));
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]") && !rest.contains("error"), "{rest}");
+
+    assert!(!folder.join("adapter").exists() && folder.join("job.json").exists());
+    assert!(jobs.path().join("jobs").join(&stays.0).join("adapter").exists());
+    assert_eq!(first.get(&format!("/v1/files/{file}")).status, 200);
+    assert_eq!(first.names(), ["tiny", "bert", &stays.1]);
+    let (status, _, _, code, _) = first.chat(json!({"model": gone.1})).error();
+    assert_eq!((status, code), (404, json!("model_not_found")));
+    assert_eq!(
+        (delete(&first, &gone.1).status, first.get(&format!("/v1/models/{}", gone.1)).status),
+        (404, 404)
+    );
+    // The job is there, and the name of what it made.
+    assert_eq!(first.job(&gone.0)["fine_tuned_model"], json!(gone.1));
+    first.hello(&stays.1);
+    drop(first);
+
+    // A server that was killed between the record and the files removes them.
+    fs::create_dir(folder.join("adapter")).unwrap();
+    let second = server(&models, &jobs);
+    assert_eq!(second.names(), ["tiny", "bert", &stays.1]);
+    assert!(!folder.join("adapter").exists());
+}
+
+/// The adapters of two jobs of different lengths, by a server that ends then.
+fn two_adapters(models: &[String], jobs: &TempDir) -> [String; 2] {
+    let server = server(models, jobs);
+    let file = server.upload(DATA);
+    [20, 60].map(|epochs| {
+        let id = server.begin(&file, epochs);
+        server.end(&id)["fine_tuned_model"].as_str().unwrap().to_string()
+    })
+}
+
+#[test]
+fn a_model_and_its_adapters_have_one_thread() {
+    let ((_folders, models), jobs) = (models(), tempfile::tempdir().unwrap());
+    let [short, long] = two_adapters(&models, &jobs);
+    let all = ["tiny", &short, &long];
+    let server = server(&models, &jobs);
+    assert_eq!(server.count("taper_model_loaded", &short), 0);
+    let texts = all.map(|name| server.hello(name));
+    assert!(texts[0] != texts[2] && texts[1] != texts[2], "{texts:?}");
+    thread::scope(|scope| {
+        for k in 0..9 {
+            let (server, all, texts) = (&server, &all, &texts);
+            scope.spawn(move || {
+                for turn in 0..3 {
+                    let at = (k + turn) % 3;
+                    assert_eq!(server.hello(all[at]), texts[at]);
+                }
+            });
+        }
+    });
+    #[cfg(target_os = "linux")]
+    assert_eq!(super::memory::model_threads(server.child.id()), 1);
+    for name in [&short, &long] {
+        assert_eq!(server.count("taper_model_loads_total", name), 1);
+        assert!((1000..1_000_000).contains(&server.count("taper_model_bytes", name)));
+        assert_eq!(server.count("taper_requests_in_flight", name), 0);
+    }
+    // The name of an answer is that of the adapter.
+    let answer = server.chat(json!({"model": short, "max_tokens": 1})).ok();
+    assert_eq!(answer["model"], json!(short));
+    // A deleted one leaves the memory, and the others answer as before.
+    server.request("DELETE", &format!("/v1/models/{short}"), &[], "").ok();
+    assert_eq!([0, 2].map(|k| server.hello(all[k])), [0, 2].map(|k: usize| texts[k].clone()));
+}
+
+#[test]
+fn adapters_make_room_for_others() {
+    let ((_folders, models), jobs) = (models(), tempfile::tempdir().unwrap());
+    let [short, long] = two_adapters(&models, &jobs);
+    let folder = jobs.path().to_str().unwrap();
+    let expected = Server::of(&models, &["--jobs", folder], Vec::new());
+    let texts = [&short, &long].map(|name| expected.hello(name));
+    drop(expected);
+    // One adapter, and one model, at a time.
+    let options = ["--jobs", folder, "--max-adapters", "1", "--max-memory", "1"];
+    let server = Server::of(&models, &options, Vec::new());
+    for turn in 1..=3 {
+        for (name, text) in [&short, &long].iter().zip(&texts) {
+            assert_eq!(server.hello(name), *text);
+            assert_eq!(server.hello(name), *text);
+            assert_eq!(server.count("taper_model_loads_total", name), turn);
+        }
+        assert_eq!([&short, &long].map(|name| server.count("taper_model_loaded", name)), [0, 1]);
+    }
+    // A file that cannot be read is an error that does not name it, and leaves the others alone.
+    let adapter = jobs.path().join("jobs").join(format!("ftjob-{}", short.rsplit(':').next().unwrap()));
+    fs::write(adapter.join("adapter/adapter_config.json"), "{").unwrap();
+    let (status, kind, .., message) = server.chat(json!({"model": short})).error();
+    assert_eq!((status, &kind[..]), (500, "server_error"));
+    assert!(message.contains("could not be loaded") && !message.contains("adapter_config"), "{message}");
+    assert_eq!(server.hello(&long), texts[1]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ impl Server {
     }
 
     /// The number of a metric of a model.
-    fn count(&self, metric: &str, model: &str) -> u64 {
+    pub(super) fn count(&self, metric: &str, model: &str) -> u64 {
         let (text, name) = (self.get("/metrics").body, format!("{metric}{{model=\"{model}\"}} "));
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
@@ -58,7 +58,7 @@ fn expected() -> (String, String, Value) {
 
 /// The threads of a process that own a language model.
 #[cfg(target_os = "linux")]
-fn model_threads(process: u32) -> usize {
+pub(super) fn model_threads(process: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
     names.filter(|name| name.starts_with("model ")).count()
