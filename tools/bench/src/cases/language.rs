@@ -44,7 +44,7 @@ pub(super) fn token() -> Case {
             Ok((name, tensor.quantize(format, None)?))
         };
         let state: StateDict = random.state_dict().into_iter().map(in_blocks).collect::<Result<_>>()?;
-        let model = Llama::new(&config, WeightSource::state_dict(state.clone(), &device))?;
+        let model = Llama::new(&config, WeightSource::state_dict(state.clone(), device))?;
         let ids: Vec<i32> = (0..=BEFORE as i32).map(|at| at * 7919 % 49_152).collect();
         let step = move |model: &Llama, ids: &[i32], cache: &mut taper::models::KvCache| {
             let ids = Tensor::from_vec(ids.to_vec(), [1, ids.len()], &model.device())?;
