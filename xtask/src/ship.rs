@@ -1,5 +1,5 @@
-//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium, a short
-//! training of one of MLPerf Tiny's networks, and a project for microcontrollers in QEMU.
+//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium, a
+//! short training of one of MLPerf Tiny's networks, and a project for microcontrollers in QEMU.
 
 use std::path::PathBuf;
 
