@@ -1,8 +1,8 @@
 //! [`Decoder`]: how an element of a tensor in blocks is decoded, for the formats of `tensor-core`.
 //!
 //! A format has one description for all languages: expressions that C, Rust and WGSL read alike, with the
-//! functions of `write::decoders`, which prints them. `x` is where the bytes begin. Every operation is the one
-//! of `BlockFormat::decode`, so that the numbers have its bits.
+//! functions of `write::decoders`, which prints them. `x` is where the bytes begin. Every operation is the
+//! one of `BlockFormat::decode`, so that the numbers have its bits.
 
 use std::{any::Any, sync::Arc};
 
@@ -36,7 +36,8 @@ pub(crate) struct Decoder {
     /// The elements and the bytes of a block: `x` then begins at the element's block, and `e` is the
     /// element's position in it. Else `i` is the position in the tensor.
     pub(crate) block: Option<(usize, usize)>,
-    /// Definitions `name = value` with semicolons between them: integers and numbers that 16 elements share, and integers of one element.
+    /// Definitions `name = value` with semicolons between them: the integers and the numbers that 16 elements
+    /// share, and the integers of one element.
     pub(crate) shared: [String; 2],
     pub(crate) integers: String,
     pub(crate) number: String,

@@ -39,8 +39,8 @@ impl Decoder {
         format!("{head}{}{own}    {result}\n}}\n\n", self.begin(language, "    "))
     }
 
-    /// The function of C or Rust that decodes the run of elements from `i` on, a multiple of 16, into a lane of
-    /// an array of rows.
+    /// The function of C or Rust that decodes the run of elements from `i` on, a multiple of 16, into a lane
+    /// of an array of rows.
     fn run_text(&self, language: Language) -> String {
         let Decoder { name, integers, number, .. } = self;
         let own = lines(language, "uint32_t", integers, "        ");
