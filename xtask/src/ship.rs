@@ -24,8 +24,8 @@ pub(crate) struct Args {
     no_browser: bool,
 }
 
-/// The least area under the curve of faults, by the program of MLPerf Tiny's autoencoder after one pass. It is
-/// 0.943 then, and 0.8215 before it.
+/// The least area under the curve of faults, by the program of MLPerf Tiny's autoencoder after one pass. The
+/// area is 0.943 then, and 0.8215 before it.
 const MIN_AREA: &str = "0.92";
 
 /// The processors that QEMU plays.
