@@ -1,5 +1,5 @@
-//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium, a short
-//! training of one of MLPerf Tiny's networks, and a project for microcontrollers in QEMU.
+//! `cargo xtask ship`: programs of compiled functions by gcc, clang and rustc and on pages in Chromium, a
+//! short training of one of MLPerf Tiny's networks, and a project for microcontrollers in QEMU.
 
 use std::path::PathBuf;
 
@@ -24,8 +24,9 @@ pub(crate) struct Args {
     no_browser: bool,
 }
 
-/// The least area under the curve of faults, by the program of MLPerf Tiny's autoencoder after one pass.
-const MIN_AREA: &str = "0.85";
+/// The least area under the curve of faults, by the program of MLPerf Tiny's autoencoder after one pass. The
+/// area is 0.943 then, and 0.8215 before it.
+const MIN_AREA: &str = "0.92";
 
 /// The processors that QEMU plays.
 const TARGETS: &[&str] = &["thumbv7em-none-eabihf", "riscv32imac-unknown-none-elf"];

@@ -1,8 +1,8 @@
-//! MLPerf Tiny's four networks learn from data that is at hand or made by formulas, in f32 and with integers of
-//! 8 bits, and become programs in C, which are run on the rows that no network learnt from:
+//! MLPerf Tiny's four networks learn from data that is at hand or made by formulas, in f32 and with integers
+//! of 8 bits, and become programs in C, which are run on the rows that no network learnt from:
 //!
 //!     cargo run --release -p taper-examples-ship --example ship_tiny
-//!     cargo run --release -p taper-examples-ship --example ship_tiny -- --only sounds --epochs 2 --at-least 0.9
+//!     cargo run --release -p taper-examples-ship --example ship_tiny -- --only sounds --epochs 2
 //!
 //! | network | MLPerf Tiny's data | here |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! The structures of MLPerf Tiny's four networks. The tests of `taper-ship` have this file too, so it names what it
-//! needs by `super`.
+//! The structures of MLPerf Tiny's four networks. The tests of `taper-ship` have this file too, so it names
+//! what it needs by `super`.
 
 use super::{
     BatchNorm2d, Conv2d, ConvConfig, ConvPadding, Generator, Layer, Linear, Module, Result, Tensor, no_grad,

@@ -29,8 +29,8 @@ fn bytes(rows: &Tensor) -> Result<Vec<u8>> {
     Ok(rows.to_vec::<f32>()?.iter().flat_map(|x| x.to_ne_bytes()).collect())
 }
 
-/// The results of a program in C for these rows, `[N, outputs]`. The first `checked` rows are interpreted too,
-/// and have the same bits.
+/// The results of a program in C for these rows, `[N, outputs]`. The first `checked` rows are interpreted
+/// too, and have the same bits.
 pub(crate) fn results(
     program: &Shipment,
     name: &str,

@@ -1,5 +1,5 @@
-//! Sounds that are made by formulas, as spectra: twelve kinds in place of spoken words, and a machine with and
-//! without a fault.
+//! Sounds that are made by formulas, as spectra: twelve kinds in place of spoken words, and a machine with
+//! and without a fault.
 
 use std::f32::consts::TAU;
 
@@ -103,8 +103,8 @@ const WINDOW: usize = 1024;
 const HOP: usize = 512;
 const SAMPLES: usize = HOP * (PARTS + 1);
 
-/// The sound of a machine that turns 45 to 55 times a second: its harmonics, and teeth of a gear. A fault is a
-/// ball of its bearing that clicks 3.56 times in a turn.
+/// The sound of a machine that turns 45 to 55 times a second: its harmonics, and teeth of a gear. A fault is
+/// a ball of its bearing that clicks 3.56 times in a turn.
 fn machine(is_faulty: bool, random: &mut Random, samples: &mut Vec<f32>) {
     let turns = random.between(45.0, 55.0);
     let level = random.between(0.8, 1.2);

@@ -1,6 +1,7 @@
 //! The files of a program: one printer with the words of three languages. `page` has the files for pages.
 
 mod along;
+mod decoders;
 mod kernel;
 mod language;
 mod page;
@@ -14,7 +15,7 @@ use std::{
 use self::kernel::KernelWriter;
 pub(crate) use self::{language::Language, page::WORD};
 use crate::{
-    blocks::{self, Decoder},
+    blocks::Decoder,
     description::{Description, Role, Step, Window},
     pack::Arena,
 };
@@ -99,7 +100,7 @@ struct Aligned<T>(T);
 /// The functions that decode constants in blocks for these kernels.
 fn decoders(language: Language, plan: &Description, kernels: &str) -> String {
     let all: BTreeSet<&Decoder> = plan.all_blocks().map(|blocks| &blocks.decoder).collect();
-    blocks::text(language, all.into_iter(), kernels)
+    decoders::text(language, all.into_iter(), kernels)
 }
 
 /// The functions of the steps; equal kernels are one function.

@@ -1,7 +1,7 @@
 //! A program for a page: the kernels as WGSL, and a module of JavaScript that runs them through WebGPU.
 //!
-//! Every element takes a word of 32 bits on the device, except for those in blocks. The arena is followed by the arguments and the
-//! results, and a uniform buffer has the places of each step's windows.
+//! Every element takes a word of 32 bits on the device, except for those in blocks. The arena is followed by
+//! the arguments and the results, and a uniform buffer has the places of each step's windows.
 
 use std::{
     collections::BTreeMap,

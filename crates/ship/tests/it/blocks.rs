@@ -151,7 +151,7 @@ struct Transformer {
     norms: Vec<LayerNorm>,
     /// Queries, keys, values, and their results.
     attention: Vec<Tensor>,
-    /// Of the layer after the attention.
+    /// The weights of the layer after the attention.
     hidden: Tensor,
     shown: Tensor,
 }

@@ -1,5 +1,6 @@
 //! The structures of MLPerf Tiny's four networks, with random weights, batch norms being parts of the
-//! convolutions as they are in its files: in f32, and with layers of 8 bits. `examples/ship/tiny` trains them.
+//! convolutions as they are in its files: in f32, and with layers of 8 bits. `examples/ship/tiny` has their
+//! training.
 //!
 //! `TAPER_TEST=written=FOLDER` leaves the programs there, for docs/benchmarks/ship.md.
 
