@@ -153,7 +153,7 @@ fn an_adapter_answers_under_its_name_also_after_a_restart() {
     drop(second);
     // Without the base, nothing is offered, and the job is there all the same.
     let third = server(&models[1..], &jobs);
-    assert_eq!((third.names(), third.job(&id)), (vec!["bert".to_string()], job));
+    assert_eq!((third.names(), third.job(&id)), (vec!["bert".to_string()], job.clone()));
     // An adapter that is not offered is deleted all the same.
     assert_eq!(delete(&third, name).ok()["deleted"], true);
     assert!(!jobs.path().join("jobs").join(&id).join("adapter").exists());
