@@ -11,10 +11,7 @@ use std::{
 
 use taper::{
     Generator,
-    models::{
-        LanguageModel,
-        serving::{AdapterId, Engine},
-    },
+    models::serving::{AdapterId, Engine},
     nn::Module,
     weights::load_peft,
 };

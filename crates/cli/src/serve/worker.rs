@@ -149,8 +149,10 @@ impl Worker {
 
     /// Lets the memory of an adapter go, once no text has it.
     pub(super) fn forget(&self, adapter: &Arc<Adapter>) {
-        // A thread that has ended has none.
-        let _ = self.messages.as_ref().map(|messages| messages.send(Message::Forget(adapter.clone())));
+        if let Some(messages) = &self.messages {
+            // A thread that has ended has none.
+            let _ = messages.send(Message::Forget(adapter.clone()));
+        }
     }
 }
 

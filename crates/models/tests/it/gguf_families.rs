@@ -350,6 +350,8 @@ fn files_of_the_newer_families_give_the_logits_of_folders() {
 /// The names of Gemma 4's parts, as gguf's `get_tensor_name_map` has them, and those that the converter names
 /// itself.
 const GEMMA4_NAMES: &[(&str, &str)] = &[
+    ("self_attn.o_proj.", "attn_output."),
+    ("_proj.", "."),
     ("embed_tokens_per_layer.", "per_layer_token_embd."),
     ("per_layer_model_projection.", "per_layer_model_proj."),
     ("per_layer_projection_norm.", "per_layer_proj_norm."),
@@ -364,7 +366,6 @@ const GEMMA4_NAMES: &[(&str, &str)] = &[
     ("per_layer_input_gate.", "inp_gate."),
     ("per_layer_projection.", "proj."),
     ("layer_scalar", "layer_output_scale.weight"),
-    ("self_attn.o_proj.", "attn_output."),
     ("self_attn.", "attn_"),
     ("mlp.", "ffn_"),
     ("router.proj.", "ffn_gate_inp."),
@@ -372,7 +373,6 @@ const GEMMA4_NAMES: &[(&str, &str)] = &[
     ("router.per_expert_scale", "ffn_down_exps.scale"),
     ("experts.gate_up_proj", "ffn_gate_up_exps.weight"),
     ("experts.down_proj", "ffn_down_exps.weight"),
-    ("_proj.", "."),
     ("layers.", "blk."),
     ("model.norm.", "output_norm."),
     ("model.", ""),

@@ -153,7 +153,7 @@ fn an_adapter_answers_under_its_name_also_after_a_restart() {
     drop(second);
     // Without the base, nothing is offered, and the job is there all the same.
     let third = server(&models[1..], &jobs);
-    assert_eq!((third.names(), third.job(&id)), (vec!["bert".to_string()], job));
+    assert_eq!((third.names(), third.job(&id)), (vec!["bert".to_string()], job.clone()));
     // An adapter that is not offered is deleted all the same.
     assert_eq!(delete(&third, name).ok()["deleted"], true);
     assert!(!jobs.path().join("jobs").join(&id).join("adapter").exists());
@@ -218,12 +218,11 @@ fn a_deleted_adapter_is_gone_with_its_files_alone() {
     assert!(!folder.join("adapter").exists());
 }
 
-/// The adapters of two jobs of different lengths, by a server that ends then.
+/// Two adapters that answer "Hello" in other words, by a server that ends then.
 fn two_adapters(models: &[String], jobs: &TempDir) -> [String; 2] {
     let server = server(models, jobs);
-    let file = server.upload(DATA);
-    [20, 60].map(|epochs| {
-        let id = server.begin(&file, epochs);
+    ["Ahoy!", "Land."].map(|word| {
+        let id = server.begin(&server.upload(&DATA.replace("Ahoy!", word)), 60);
         server.end(&id)["fine_tuned_model"].as_str().unwrap().to_string()
     })
 }
@@ -231,12 +230,12 @@ fn two_adapters(models: &[String], jobs: &TempDir) -> [String; 2] {
 #[test]
 fn a_model_and_its_adapters_have_one_thread() {
     let ((_folders, models), jobs) = (models(), tempfile::tempdir().unwrap());
-    let [short, long] = two_adapters(&models, &jobs);
-    let all = ["tiny", &short, &long];
+    let [first, second] = two_adapters(&models, &jobs);
+    let all = ["tiny", &first, &second];
     let server = server(&models, &jobs);
-    assert_eq!(server.count("taper_model_loaded", &short), 0);
+    assert_eq!(server.count("taper_model_loaded", &first), 0);
     let texts = all.map(|name| server.hello(name));
-    assert!(texts[0] != texts[2] && texts[1] != texts[2], "{texts:?}");
+    assert!(texts[0] != texts[1] && texts[0] != texts[2] && texts[1] != texts[2], "{texts:?}");
     thread::scope(|scope| {
         for k in 0..9 {
             let (server, all, texts) = (&server, &all, &texts);
@@ -250,45 +249,45 @@ fn a_model_and_its_adapters_have_one_thread() {
     });
     #[cfg(target_os = "linux")]
     assert_eq!(super::memory::model_threads(server.child.id()), 1);
-    for name in [&short, &long] {
+    for name in [&first, &second] {
         assert_eq!(server.count("taper_model_loads_total", name), 1);
         assert!((1000..1_000_000).contains(&server.count("taper_model_bytes", name)));
         assert_eq!(server.count("taper_requests_in_flight", name), 0);
     }
     // The name of an answer is that of the adapter.
-    let answer = server.chat(json!({"model": short, "max_tokens": 1})).ok();
-    assert_eq!(answer["model"], json!(short));
+    let answer = server.chat(json!({"model": first, "max_tokens": 1})).ok();
+    assert_eq!(answer["model"], json!(first));
     // A deleted one leaves the memory, and the others answer as before.
-    server.request("DELETE", &format!("/v1/models/{short}"), &[], "").ok();
+    server.request("DELETE", &format!("/v1/models/{first}"), &[], "").ok();
     assert_eq!([0, 2].map(|k| server.hello(all[k])), [0, 2].map(|k: usize| texts[k].clone()));
 }
 
 #[test]
 fn adapters_make_room_for_others() {
     let ((_folders, models), jobs) = (models(), tempfile::tempdir().unwrap());
-    let [short, long] = two_adapters(&models, &jobs);
+    let [first, second] = two_adapters(&models, &jobs);
     let folder = jobs.path().to_str().unwrap();
     let expected = Server::of(&models, &["--jobs", folder], Vec::new());
-    let texts = [&short, &long].map(|name| expected.hello(name));
+    let texts = [&first, &second].map(|name| expected.hello(name));
     drop(expected);
     // One adapter, and one model, at a time.
     let options = ["--jobs", folder, "--max-adapters", "1", "--max-memory", "1"];
     let server = Server::of(&models, &options, Vec::new());
     for turn in 1..=3 {
-        for (name, text) in [&short, &long].iter().zip(&texts) {
+        for (name, text) in [&first, &second].iter().zip(&texts) {
             assert_eq!(server.hello(name), *text);
             assert_eq!(server.hello(name), *text);
             assert_eq!(server.count("taper_model_loads_total", name), turn);
         }
-        assert_eq!([&short, &long].map(|name| server.count("taper_model_loaded", name)), [0, 1]);
+        assert_eq!([&first, &second].map(|name| server.count("taper_model_loaded", name)), [0, 1]);
     }
     // A file that cannot be read is an error that does not name it, and leaves the others alone.
-    let adapter = jobs.path().join("jobs").join(format!("ftjob-{}", short.rsplit(':').next().unwrap()));
+    let adapter = jobs.path().join("jobs").join(format!("ftjob-{}", first.rsplit(':').next().unwrap()));
     fs::write(adapter.join("adapter/adapter_config.json"), "{").unwrap();
-    let (status, kind, .., message) = server.chat(json!({"model": short})).error();
+    let (status, kind, .., message) = server.chat(json!({"model": first})).error();
     assert_eq!((status, &kind[..]), (500, "server_error"));
     assert!(message.contains("could not be loaded") && !message.contains("adapter_config"), "{message}");
-    assert_eq!(server.hello(&long), texts[1]);
+    assert_eq!(server.hello(&second), texts[1]);
 }
 
 #[test]

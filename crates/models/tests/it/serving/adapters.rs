@@ -133,7 +133,7 @@ fn adapters_come_and_go_while_texts_are_written() {
     let device = backend_cpu::cpu();
     let lone = model("llama", &device);
     let mut engine = Engine::new(model("llama", &device), EngineConfig::default()).unwrap();
-    let mut add = |engine: &mut Engine, number: usize| {
+    let add = |engine: &mut Engine, number: usize| {
         attached(&*lone, number);
         let adapter = attached(engine.model(), number);
         engine.add_adapter(adapter).unwrap()
@@ -166,7 +166,7 @@ fn adapters_come_and_go_while_texts_are_written() {
     assert_eq!(engine.adapters(), 0);
     let last = engine.add(request(None, 30)).unwrap();
     texts.run(&mut engine);
-    let mut expected = |name: Option<&str>, count| {
+    let expected = |name: Option<&str>, count| {
         lora::activate(&*lone, name).unwrap();
         ids(&alone(&*lone, &request(None, count)))
     };
