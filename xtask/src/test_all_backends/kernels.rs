@@ -11,7 +11,7 @@ use super::{devices::Device, table::Table};
 const BOUNDS: &[(&str, usize)] = &[
     ("taper-backend-wgpu", 1_800),
     ("taper-linalg", 1_000),
-    ("taper-models", 1_000),
+    ("taper-models", 1_350),
     ("taper-onnx", 1_000),
     ("(tiled)", 5_000),
     ("(direct, uniforms, 8 buffers)", 4_200),
