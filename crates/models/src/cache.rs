@@ -151,9 +151,10 @@ impl KvCache {
     }
 
     /// This cache, which is empty, with keys and values in integers of 8 or 4 bits: 1.06 or 0.75 bytes for a
-    /// number. The last positions, 64 at most, stay as they are. Heads must have multiples of 16 numbers,
-    /// which the first step checks. The positions of a text that is written in steps of another size are
-    /// rounded at other times, so that the last digits of its logits differ.
+    /// number. The last positions, 64 at most, stay as they are, and so do states of recurrent layers. Heads
+    /// must have multiples of 16 numbers, which the first step checks. The positions of a text that is
+    /// written in steps of another size are rounded at other times, so that the last digits of its logits
+    /// differ.
     ///
     /// # Errors
     /// A cache that already has positions.
