@@ -537,11 +537,10 @@ impl StepKernel {
             let inputs = [table, table, table, table, table, places, table, table];
             Tensor::has_custom_kernel(Arc::new(of), &inputs[..if writes { 8 } else { 6 }])
         };
-        Ok(match (has(true)?, has(false)?) {
-            (true, _) => StepKernel::Writes(dtype),
-            (false, true) => StepKernel::Reads(dtype),
-            (false, false) => StepKernel::None,
-        })
+        if has(true)? {
+            return Ok(StepKernel::Writes(dtype));
+        }
+        Ok(if has(false)? { StepKernel::Reads(dtype) } else { StepKernel::None })
     }
 }
 

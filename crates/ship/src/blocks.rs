@@ -46,6 +46,21 @@ pub(crate) struct Decoder {
 /// The elements that share the first lines of a description.
 pub(crate) const RUN: usize = 16;
 
+/// The integers that 32 elements of Q4_K and Q5_K share: scales and minima of six bits, and where the low
+/// bits of elements are, which begin at byte `$low` of the block.
+macro_rules! scales_of_six_bits {
+    ($low:literal) => {
+        concat!(
+            "g = e / 32; r = g % 4; last = byte_of(x, 12 + r);
+             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63);
+             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63);
+             low = ",
+            $low,
+            " + g / 2 * 32; shift = g % 2 * 4"
+        )
+    };
+}
+
 /// The description of a format of GGUF files: the integers and the numbers of 16 elements of a block from a
 /// multiple of 16 on, the integers of an element, and its number.
 const fn of_ggml(format: GgmlType) -> [&'static str; 4] {
@@ -94,19 +109,13 @@ const fn of_ggml(format: GgmlType) -> [&'static str; 4] {
             "d * (number(q) - number(4))",
         ],
         GgmlType::Q4_K => [
-            "g = e / 32; r = g % 4; last = byte_of(x, 12 + r);
-             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63);
-             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63);
-             low = 16 + g / 2 * 32; shift = g % 2 * 4",
+            scales_of_six_bits!("16"),
             "d = f16_of(x, 0) * number(s); m = f16_of(x, 2) * number(t)",
             "q = (byte_of(x, low + e % 32) >> shift) & 15",
             "d * number(q) - m",
         ],
         GgmlType::Q5_K => [
-            "g = e / 32; r = g % 4; last = byte_of(x, 12 + r);
-             s = pick(g / 4, (last & 15) | ((byte_of(x, 4 + r) >> 6) << 4), byte_of(x, 4 + r) & 63);
-             t = pick(g / 4, (last >> 4) | ((byte_of(x, 8 + r) >> 6) << 4), byte_of(x, 8 + r) & 63);
-             low = 48 + g / 2 * 32; shift = g % 2 * 4",
+            scales_of_six_bits!("48"),
             "d = f16_of(x, 0) * number(s); m = f16_of(x, 2) * number(t)",
             "fifth = (byte_of(x, 16 + e % 32) >> g) & 1;
              q = ((byte_of(x, low + e % 32) >> shift) & 15) | (fifth << 4)",

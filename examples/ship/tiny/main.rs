@@ -27,6 +27,7 @@ use taper::{
     },
     prelude::*,
     ship::Target,
+    train::metrics::{Auroc, Average},
 };
 
 use self::{
@@ -128,8 +129,10 @@ impl Task<'_> {
     /// The share of right classes, or the area under the curve of faults by their errors.
     fn score(&self, found: &Tensor, rows: &Rows) -> Result<f64> {
         if self.is_reconstructed {
-            let errors = found.sub(&rows.inputs)?.square().mean_axis(1, false)?.to_vec::<f32>()?;
-            return Ok(area_under_curve(&errors, &rows.labels));
+            let errors = found.sub(&rows.inputs)?.square().mean_axis(1, false)?;
+            let mut area = Auroc::new();
+            area.update(&errors, &Tensor::new(rows.labels.clone(), &taper::cpu())?)?;
+            return Ok(area.value(Average::Macro).unwrap_or(0.0));
         }
         let classes = found.argmax_axis(1, false)?.to_vec::<i64>()?;
         let right = classes.iter().zip(&rows.labels).filter(|(a, b)| a == b).count();
@@ -190,21 +193,6 @@ impl Task<'_> {
 }
 
 type Answer<T> = std::result::Result<T, Box<dyn Error>>;
-
-/// The share of pairs of a fault and a normal row in which the fault has the larger error.
-fn area_under_curve(errors: &[f32], labels: &[i64]) -> f64 {
-    let of =
-        |label: i64| errors.iter().zip(labels).filter(move |(_, of)| **of == label).map(|(error, _)| error);
-    let (faults, normal) = (of(1).count(), of(0).count());
-    let won: f64 = of(1)
-        .flat_map(|fault| {
-            of(0).map(move |other| {
-                f64::from(u8::from(fault > other)) + 0.5 * f64::from(u8::from(fault == other))
-            })
-        })
-        .sum();
-    won / (faults * normal).max(1) as f64
-}
 
 fn of_pictures<'a>(name: &'static str, epochs: usize, pictures: &'a Pictures) -> Task<'a> {
     Task {

@@ -16,7 +16,7 @@ use taper::{
     autograd::no_grad,
     data::Image,
     models::{
-        KvCache, PackedRows,
+        KvCache,
         generate::GenerationConfig,
         pictures::{Picture, PreparedPicture},
         text::{TextOptions, generate_text},
@@ -76,8 +76,6 @@ struct Chat {
     /// The pictures of the conversation.
     pictures: Vec<PreparedPicture>,
     cache: KvCache,
-    /// The form of its keys and values, if they are packed.
-    packed: Option<PackedRows>,
     /// The tokens of the cache.
     known: Vec<u32>,
     config: GenerationConfig,
@@ -86,14 +84,18 @@ struct Chat {
 
 impl Chat {
     /// The cache for a text, with the tokens that it shares with the text before.
-    fn shared_cache(&mut self, text: &[u32]) -> Outcome<KvCache> {
+    fn shared_cache(&mut self, text: &[u32]) -> KvCache {
         let same = self.known.iter().zip(text).take_while(|(a, b)| a == b).count();
         // At least one token is read anew, because it predicts the next.
         let same = same.min(text.len().saturating_sub(1)).min(self.cache.len());
-        let empty = self.loaded.model.new_cache().packed(self.packed)?;
-        let mut cache = std::mem::replace(&mut self.cache, empty.clone());
-        // If it fails, a sliding window has dropped positions that would be needed.
-        Ok(if cache.truncate(same).is_ok() { cache } else { empty })
+        let mut empty = self.cache.clone();
+        empty.clear();
+        let mut cache = std::mem::replace(&mut self.cache, empty);
+        if cache.truncate(same).is_err() {
+            // A sliding window has dropped positions that would be needed.
+            cache.clear();
+        }
+        cache
     }
 
     /// Adds a message to the conversation.
@@ -122,7 +124,7 @@ impl Chat {
     fn answer(&mut self, message: &str) -> Outcome {
         self.say("user", message);
         let (prompt, pictures) = self.prompt()?;
-        let mut cache = self.shared_cache(&prompt)?;
+        let mut cache = self.shared_cache(&prompt);
         let new = prompt.len() - cache.len();
         let begin = Instant::now();
         if let (false, [before @ .., _]) = (pictures.is_empty(), &prompt[cache.len()..])
@@ -173,7 +175,6 @@ pub(crate) fn run(options: Options) -> Outcome {
         config,
         pictures,
         cache: options.cache.cache(&*loaded.model)?,
-        packed: options.cache.form()?,
         loaded,
         messages: Vec::new(),
         known: Vec::new(),

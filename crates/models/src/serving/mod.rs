@@ -205,13 +205,6 @@ pub struct Engine {
     counts: EngineCounts,
 }
 
-/// A cache for texts of an engine.
-fn empty_cache(model: &(dyn LanguageModel + Send + Sync), config: &EngineConfig) -> KvCache {
-    let mut cache = model.new_cache();
-    cache.set_form(config.packed);
-    cache
-}
-
 impl Engine {
     /// An engine without requests.
     ///
@@ -229,7 +222,7 @@ impl Engine {
         let has_same_bits = no_grad(|| cache::has_same_bits(&model.device()))?;
         Ok(Engine {
             step_tokens: if has_same_bits { MAX_STEP_TOKENS } else { usize::MAX },
-            cache: empty_cache(&*model, &config),
+            cache: model.new_cache().packed(config.packed)?,
             adapters: LoadedAdapters::new(&*model),
             model,
             kept: Kept::new(config.kept_bytes),
@@ -250,7 +243,9 @@ impl Engine {
 
     /// An empty cache for one of its texts.
     pub fn empty_cache(&self) -> KvCache {
-        empty_cache(&*self.model, &self.config)
+        let mut cache = self.model.new_cache();
+        cache.set_form(self.config.packed);
+        cache
     }
 
     /// Takes an adapter out of the model's layers, such as one that [`weights::load_peft`] has added to
@@ -281,10 +276,11 @@ impl Engine {
     }
 
     fn remove_unused_adapters(&mut self) {
-        let reading = self.reading.as_ref().map(|(sequence, _)| sequence);
-        let writing = self.writing.iter().map(|writing| &writing.sequence);
-        let texts: Vec<&Sequence> = self.waiting.iter().chain(reading).chain(writing).collect();
-        let is_used = |id| texts.iter().any(|text| text.request.adapter == Some(id));
+        let is_used = |id| {
+            let reading = self.reading.iter().map(|(sequence, _)| sequence);
+            let writing = self.writing.iter().map(|writing| &writing.sequence);
+            self.waiting.iter().chain(reading).chain(writing).any(|text| text.request.adapter == Some(id))
+        };
         if self.adapters.remove_unused(is_used) {
             self.steps = TextSteps::new();
         }
@@ -379,7 +375,7 @@ impl Engine {
         }
         let cache = self.kept.beginning_of((sequence.request.adapter, &sequence.request.prompt));
         self.counts.reused += cache.as_ref().map_or(0, KvCache::len);
-        self.reading = Some((sequence, cache.unwrap_or_else(|| empty_cache(&*self.model, &self.config))));
+        self.reading = Some((sequence, cache.unwrap_or_else(|| self.empty_cache())));
     }
 
     /// The cache of some running text.
@@ -430,7 +426,7 @@ impl Engine {
     fn write(&mut self, events: &mut Vec<(RequestId, Event)>) {
         if self.writing.is_empty() {
             // The last text has left: its keys and values are not needed.
-            self.cache = empty_cache(&*self.model, &self.config);
+            self.cache.clear();
             return;
         }
         let logits = self.gather().and_then(|()| {
@@ -445,7 +441,7 @@ impl Engine {
             Err(error) => {
                 let all = self.writing.drain(..);
                 events.extend(all.map(|writing| (writing.sequence.id, Event::Failed(error.clone()))));
-                self.cache = empty_cache(&*self.model, &self.config);
+                self.cache.clear();
                 return;
             }
         };

@@ -93,17 +93,16 @@ impl RowAdapters {
     /// The matrices of each layer with those of one more adapter.
     #[track_caller]
     fn added(&self, adapter: &Lora) -> Result<Vec<Option<Stacked>>> {
-        let is_here =
-            |host: &Host| self.layers.iter().any(|own| own.adapters.address() == host.adapters.address());
+        let is_same = |a: &Host, b: &Host| a.adapters.address() == b.adapters.address();
         for (host, part) in adapter.parts() {
-            if !is_here(host) {
+            if !self.layers.iter().any(|own| is_same(own, host)) {
                 return Err(Error::invalid(OP, format!("{}: the layer is one of another model", host.path)));
             }
             part.require_plain(&host.path)?;
         }
         let with = |host: &Host| {
             let mut all = matrices(host, self.count)?;
-            let own = adapter.parts().find(|(other, _)| other.adapters.address() == host.adapters.address());
+            let own = adapter.parts().find(|(other, _)| is_same(other, host));
             all.push(own.map(|(_, part)| part.matrices()).transpose()?);
             Stacked::new(&all)
         };

@@ -190,8 +190,7 @@ impl Stored {
                     match (table.packed, table.group) {
                         (PackedRows::Eight, 32) => table.bytes::<32>(row * width, room),
                         (PackedRows::Eight, _) => table.bytes::<16>(row * width, room),
-                        (PackedRows::Four, 32) => table.halves::<32, 16>(row * width, room),
-                        (PackedRows::Four, _) => table.halves::<16, 8>(row * width, room),
+                        (PackedRows::Four, _) => table.halves(row * width, room),
                     }
                 }
                 room.as_ptr()
@@ -229,20 +228,22 @@ impl PackedTable {
         }
     }
 
-    /// Numbers from integers of 4 bits, H bytes for G numbers, from number `first` on.
+    /// Numbers from integers of 4 bits, from number `first` on.
     ///
     /// # Safety
-    /// The table has these numbers, in groups of G.
+    /// The table has these numbers, in groups of 16.
     #[inline(always)]
-    unsafe fn halves<const G: usize, const H: usize>(&self, first: usize, to: &mut [f32]) {
-        for (i, to) in to.as_chunks_mut::<G>().0.iter_mut().enumerate() {
-            let group = first / G + i;
+    unsafe fn halves(&self, first: usize, to: &mut [f32]) {
+        const GROUP: usize = 16;
+        const HALF: usize = GROUP / 2;
+        for (i, to) in to.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+            let group = first / GROUP + i;
             // SAFETY: this group is in the table, by `# Safety`.
             let (bytes, scale, least) = unsafe {
-                let bytes = self.integers.add(group * H).cast::<[u8; H]>().read_unaligned();
+                let bytes = self.integers.add(group * HALF).cast::<[u8; HALF]>().read_unaligned();
                 (bytes, PackedTable::bf16(self.scales.add(group)), PackedTable::bf16(self.least.add(group)))
             };
-            let (low, high) = to.split_at_mut(H);
+            let (low, high) = to.split_at_mut(HALF);
             for ((low, high), byte) in low.iter_mut().zip(high).zip(bytes) {
                 *low = f32::from(byte & 15) * scale + least;
                 *high = f32::from(byte >> 4) * scale + least;

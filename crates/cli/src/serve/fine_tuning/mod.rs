@@ -42,6 +42,8 @@ const DEFAULTS: Hyperparameters =
     Hyperparameters { n_epochs: 3, batch_size: 4, learning_rate_multiplier: 1.0 };
 /// The greatest length of a suffix, which is OpenAI's.
 const MAX_SUFFIX: usize = 64;
+/// The file in the folder of a job that has its record.
+const JOB_RECORD: &str = "job.json";
 /// The number of objects of a list, if the request does not say it.
 const LIST_LENGTH: usize = 20;
 
@@ -69,7 +71,7 @@ impl FineTuning {
         }
         for path in entries(&folder.join("jobs"))? {
             // A server that was killed may have made a folder and not yet its record.
-            let path = path.join("job.json");
+            let path = path.join(JOB_RECORD);
             if path.exists() {
                 let job: JobRecord = record::read(&path)?;
                 records.jobs.insert(job.id.clone(), job);
@@ -99,6 +101,11 @@ impl FineTuning {
 
     fn job_folder(&self, id: &str) -> PathBuf {
         self.folder.join("jobs").join(id)
+    }
+
+    /// Writes the record of a job.
+    fn save(&self, job: &JobRecord) -> Outcome {
+        record::save(&self.job_folder(&job.id).join(JOB_RECORD), job)
     }
 
     fn adapter_folder(&self, id: &str) -> PathBuf {
@@ -141,7 +148,7 @@ impl FineTuning {
         let mut records = lock(&self.records);
         let job = records.jobs.get_mut(id)?;
         let result = change(job);
-        let written = if is_kept { record::save(&self.job_folder(id).join("job.json"), job) } else { Ok(()) };
+        let written = if is_kept { self.save(job) } else { Ok(()) };
         Some(written.map(|()| result))
     }
 }
@@ -293,7 +300,7 @@ pub(super) async fn delete_model(
     }
     // A server that is killed after the record is written removes the files when it is started again.
     let deleted = JobRecord { is_deleted: true, ..job.clone() };
-    record::save(&tuning.job_folder(&job.id).join("job.json"), &deleted).map_err(not_kept)?;
+    tuning.save(&deleted).map_err(not_kept)?;
     *job = deleted;
     server.pool.remove(&name);
     tuning.remove_adapter(&job.id).map_err(not_kept)?;
@@ -436,7 +443,7 @@ pub(super) fn create(server: &Server, mut request: JobRequest) -> Result<Respons
     job.add_event("The job is queued", None);
     let folder = tuning.job_folder(&job.id);
     fs::create_dir_all(&folder).map_err(|error| not_kept(at(&folder)(error).into()))?;
-    record::save(&folder.join("job.json"), &job).map_err(not_kept)?;
+    tuning.save(&job).map_err(not_kept)?;
     let (id, object) = (job.id.clone(), job.object());
     lock(&tuning.records).jobs.insert(id.clone(), job);
     tuning.queue.send(id).map_err(|_| Failure::server("the thread of the jobs has ended"))?;

@@ -137,7 +137,7 @@ fn train(tuning: &FineTuning, pool: &Pool, job: &JobRecord) -> Outcome<Ended> {
     if !training.run(AdamW::new(adapter.parameters(), config), &mut report)? {
         return Ok(Ended::Cancelled);
     }
-    save_peft(&adapter, folder.join("adapter"), None)?;
+    save_peft(&adapter, tuning.adapter_folder(&job.id), None)?;
     fs::remove_file(&checkpoint)?;
     let tokens: usize = data.iter().map(|example| example.ids().len()).sum();
     Ok(Ended::Trained { tokens: tokens * hyper.n_epochs })
